@@ -1,0 +1,116 @@
+#pragma once
+
+// Result<T>: a value, or the reason there is none.
+//
+// An Error is made once, where the numbers are, and travels up untouched: it carries what a caller
+// branches on (code), what an auditor counts by (reason) and the finished text for a person. The
+// text lives in a fixed buffer, so the error path allocates nothing.
+//
+// Result speaks std::expected's vocabulary, so replacing it later is one alias. std::expected does
+// not compile in clang 14 with libstdc++ 12, and clang-tidy 14 is the same front end.
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#define FMT_HEADER_ONLY 1
+#include "base/reason.h"
+
+#include <fmt/format.h>
+
+namespace hufu {
+
+// What a C caller can branch on. src/capi/error_code.cc gives each its aclError, in one table.
+enum class Errc : std::uint8_t {
+  kInvalidArgument,    // A null pointer, a zero size, a value outside the documented set.
+  kInvalidValue,       // The argument is well formed but does not fit the object it names.
+  kInvalidDevice,      // No such device.
+  kNoContext,          // The calling thread has no current context.
+  kForeignStream,      // The stream belongs to another context.
+  kInvalidMemoryType,  // GetMemInfo: no such memory attribute.
+  kInvalidHandle,      // A destroyed or foreign handle.
+  kWrongOrder,         // A call that needs another one before it (ResetDevice without SetDevice).
+  kNotSupported,       // Not built, or not on this kernel.
+  kOutOfMemory,        // Capacity, quota, a limit or the machine is exhausted.
+  kTableFull,          // A table of the broker is full.
+  kNotPermitted,       // Editing what may not be edited (a whitelist that is switched off).
+  kRefused,            // The broker, or the rule it stands for, says no.
+  kUnregistered,       // The address is in no registry of this process.
+  kUnavailable,        // The broker does not answer or cannot be started.
+  kSystem,             // A system call failed; see Error::sys_errno.
+};
+
+struct Error {
+  Errc code = Errc::kSystem;
+  Reason reason = Reason::kNone;
+  int sys_errno = 0;
+  std::array<char, 496> text{};
+
+  std::string_view what() const { return {text.data(), std::strlen(text.data())}; }
+};
+
+// The only way to make an Error: `fail(Errc::kRefused, Reason::kNotAligned, "address {} ...", p)`.
+// A text longer than the buffer is cut, never overrun.
+template <class... Args>
+Error fail(Errc code, Reason reason, fmt::format_string<Args...> format, Args&&... args) {
+  Error error{.code = code, .reason = reason};
+  const auto out = fmt::format_to_n(error.text.data(), error.text.size() - 1, format,
+                                    std::forward<Args>(args)...);
+  *out.out = '\0';
+  return error;
+}
+
+// The same for a failed system call: appends errno's text. Call it before anything touches errno.
+Error fail_errno(std::string_view what, int sys_errno);
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  // Implicit on purpose: `return value;` and `return fail(...);` both read well.
+  // NOLINTBEGIN(google-explicit-constructor)
+  Result(T value) : rep_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : rep_(std::in_place_index<1>, error) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  bool has_value() const { return rep_.index() == 0; }
+  explicit operator bool() const { return has_value(); }
+
+  T& operator*() & { return *std::get_if<0>(&rep_); }
+  const T& operator*() const& { return *std::get_if<0>(&rep_); }
+  T&& operator*() && { return std::move(*std::get_if<0>(&rep_)); }
+  T* operator->() { return std::get_if<0>(&rep_); }
+  const T* operator->() const { return std::get_if<0>(&rep_); }
+
+  const Error& error() const {
+    assert(!has_value());
+    return *std::get_if<1>(&rep_);
+  }
+
+ private:
+  std::variant<T, Error> rep_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() = default;
+  Result(Error error) : error_(error) {}  // NOLINT(google-explicit-constructor)
+
+  bool has_value() const { return !error_.has_value(); }
+  explicit operator bool() const { return has_value(); }
+  const Error& error() const {
+    assert(!has_value());
+    return *error_;
+  }
+
+ private:
+  std::optional<Error> error_;
+};
+
+}  // namespace hufu
