@@ -1,0 +1,145 @@
+#include "wire/codec.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+
+namespace hufu::wire {
+namespace {
+
+template <class T>
+Frame frame_of(const T& body, std::uint16_t flags = 0) {
+  return encode(Protocol<T>::kKind, flags, 7, body);
+}
+
+bool accepted(const Frame& frame) {
+  return std::holds_alternative<Request>(decode_request(frame.view()));
+}
+
+Reason refusal(std::span<const std::byte> packet) {
+  return std::get<DecodeError>(decode_request(packet)).reason;
+}
+
+Mint two_blocks() {
+  Mint mint{};
+  mint.count = 2;
+  mint.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
+  mint.specs[1] = {.size = 4 * kMiB, .page = 2 * kMiB, .reserved = 0};
+  return mint;
+}
+
+TEST(DecodeRequest, GivesBackWhatWasEncoded) {
+  const Export sent{.block = 5,
+                    .offset = 64,
+                    .size = 100,
+                    .reported_size = 132,
+                    .flags = kAnyProcess,
+                    .reserved = 0};
+  const auto decoded = decode_request(frame_of(sent).view());
+  const auto& request = std::get<Request>(decoded);
+  EXPECT_EQ(request.id, 7U);
+  EXPECT_EQ(request.kind(), Kind::kExport);
+  const auto& got = std::get<Export>(request.body);
+  EXPECT_EQ(std::memcmp(&got, &sent, sizeof(sent)), 0);
+}
+
+TEST(DecodeRequest, EveryTruncationIsMalformed) {
+  const Frame frame = frame_of(two_blocks());
+  ASSERT_TRUE(accepted(frame));
+  for (std::size_t size = 0; size < frame.size; ++size) {
+    EXPECT_EQ(refusal(frame.view().first(size)), Reason::kMalformed) << size;
+  }
+}
+
+TEST(DecodeRequest, TrailingBytesAreMalformed) {
+  Frame frame = frame_of(Free{.block = 1});
+  ++frame.size;
+  EXPECT_EQ(refusal(frame.view()), Reason::kMalformed);
+}
+
+TEST(DecodeRequest, AnotherVersionIsNamed) {
+  Frame frame = frame_of(Free{.block = 1});
+  frame.bytes[0] = std::byte{2};
+  const auto decoded = decode_request(frame.view());
+  const auto& error = std::get<DecodeError>(decoded);
+  EXPECT_EQ(error.reason, Reason::kVersion);
+  EXPECT_EQ(error.number[0], 2U);
+}
+
+TEST(DecodeRequest, OneWayOnlyWhereNobodyNeedsTheAnswer) {
+  EXPECT_TRUE(accepted(frame_of(Free{.block = 1}, kOneWay)));
+  EXPECT_TRUE(accepted(frame_of(Close{.share = 1}, kOneWay)));
+  EXPECT_TRUE(accepted(frame_of(Bye{}, kOneWay)));
+  EXPECT_FALSE(accepted(frame_of(two_blocks(), kOneWay)));
+  EXPECT_FALSE(accepted(frame_of(Free{.block = 1}, kReply)));
+}
+
+TEST(DecodeRequest, CountsStayInsideTheirArrays) {
+  Mint mint = two_blocks();
+  mint.count = kMaxMint + 1;
+  EXPECT_FALSE(accepted(frame_of(mint)));
+  mint.count = 0;
+  EXPECT_FALSE(accepted(frame_of(mint)));
+  mint.count = 1;  // The second entry is now unused and must be zero.
+  EXPECT_FALSE(accepted(frame_of(mint)));
+}
+
+TEST(DecodeRequest, BlocksAreWholePages) {
+  Mint mint{};
+  mint.count = 1;
+  mint.specs[0] = {.size = 4096, .page = 2 * kMiB, .reserved = 0};
+  EXPECT_FALSE(accepted(frame_of(mint)));
+  mint.specs[0] = {.size = 8192, .page = 8192, .reserved = 0};
+  EXPECT_FALSE(accepted(frame_of(mint)));
+}
+
+TEST(DecodeRequest, ReservedKindsSayThatTheyAreNotBuilt) {
+  const Frame attach = encode(Kind::kAttach, 0, 7, Hello{});
+  EXPECT_EQ(refusal(attach.view()), Reason::kNotBuilt);
+}
+
+TEST(KeyTextForm, KeepsWhatTheUserGave) {
+  const std::string key(64, 'A');
+  EXPECT_EQ(view_of(key_text(key.c_str())), key);
+  EXPECT_EQ(view_of(key_text("short")), "short");
+  EXPECT_EQ(view_of(key_text("")), "");
+}
+
+TEST(KeyTextForm, LongerThanAKeyIsKnownAsSuch) {
+  const std::string key(65, 'A');
+  const KeyText text = key_text(key.c_str());
+  EXPECT_EQ(text.length, 255);
+  EXPECT_TRUE(accepted(frame_of(Withdraw{.key = text})));
+}
+
+TEST(DecodeReply, TellsARefusalFromAReply) {
+  const Refusal refused{.reason = static_cast<std::uint16_t>(Reason::kNotListed),
+                        .reserved = 0,
+                        .sys_errno = 0,
+                        .number = {1, 2, 3, 0}};
+  const Frame frame = encode(Kind::kImport, kReply | kRefused, 9, refused);
+  const auto answer = decode_reply<Import>(frame.view(), 9);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(std::get<Refusal>(*answer).number[1], 2U);
+  EXPECT_FALSE(decode_reply<Import>(frame.view(), 8).has_value()) << "another request's answer";
+  EXPECT_FALSE(decode_reply<Export>(frame.view(), 9).has_value()) << "another kind's answer";
+}
+
+TEST(DecodeReply, AnImportThatWrapsIsNoAnswer) {
+  ImportReply reply{};
+  reply.offset = ~std::uint64_t{0} << 12;
+  reply.size = 8192;
+  reply.page = 4096;
+  reply.access = static_cast<std::uint32_t>(Access::kReadOnly);
+  const Frame frame = encode(Kind::kImport, kReply, 9, reply);
+  EXPECT_FALSE(decode_reply<Import>(frame.view(), 9).has_value());
+  reply.offset = 0;
+  EXPECT_TRUE(decode_reply<Import>(encode(Kind::kImport, kReply, 9, reply).view(), 9).has_value());
+}
+
+}  // namespace
+}  // namespace hufu::wire

@@ -1,0 +1,335 @@
+#pragma once
+
+// The protocol between libhufu and hufud: what may be said, and in which bytes.
+//
+// One message is one SOCK_SEQPACKET packet of at most 256 bytes: a 16-byte Header and a body of a
+// fixed size for its kind. There are no strings, no pointers, no optional parts: the bodies below
+// ARE the layout (little endian, no padding, asserted), so encoding is a copy. Descriptors travel
+// only from the broker to a client, beside the message.
+//
+//   client                              broker
+//   Header{kind, request=7} body   -->
+//                                  <--  Header{kind, request=7, kReply} reply body
+//                               or <--  Header{kind, request=7, kReply|kRefused} Refusal
+//
+// decode() in decode.h is the one door from bytes to these types. docs/wire.md is the same for
+// readers in other languages.
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace hufu::wire {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little endian, by copy");
+
+inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::size_t kMaxMessage = 256;
+
+enum class Kind : std::uint16_t {
+  kHello = 1,     // Opens a session. First message on a connection.
+  kAttach = 2,    // Reserved: joins the agent socket to a session.
+  kMint = 3,      // New blocks of memory; the reply carries their descriptors.
+  kFree = 4,      // Gives a block back.
+  kExport = 5,    // A key for a range of a block.
+  kWithdraw = 6,  // Ends an export: no new imports.
+  kImport = 7,    // A descriptor for an exported range.
+  kClose = 8,     // The importer has unmapped it.
+  kListPid = 9,   // Adds processes to an export's whitelist.
+  kStat = 10,     // Counters of one device.
+  kWatch = 11,    // Reserved: events of an export.
+  kReport = 12,   // The client refused something by itself; for the record.
+  kBye = 13,      // Ends a session in good order.
+  kList = 14,     // Walks the live exports that the asker may see.
+};
+
+enum Flag : std::uint16_t {
+  kOneWay = 1,   // Request: no answer is wanted. Only FREE, CLOSE, REPORT and BYE.
+  kReply = 2,    // Set in every answer.
+  kRefused = 4,  // Answer: the body is a Refusal.
+};
+
+struct Header {
+  std::uint16_t version;
+  std::uint16_t kind;
+  std::uint16_t size;  // Of the whole message, this header included.
+  std::uint16_t flags;
+  std::uint64_t request;  // Chosen by the client, echoed in the answer; 0 is not used.
+};
+
+// A key as the user handed it over, good or bad: judging it is the broker's business, so that a
+// bad one is recorded too. Length 255 stands for "longer than a key can be".
+struct KeyText {
+  std::uint8_t length;
+  std::array<std::uint8_t, 7> reserved;
+  std::array<char, 64> text;  // Zero behind `length`.
+};
+
+struct Hello {
+  std::uint64_t session;  // 0: a new session. Else: resume (reserved, refused today).
+  std::array<std::uint8_t, 16> secret;
+  std::uint32_t features;  // Reserved, 0.
+  std::uint32_t reserved;
+};
+
+struct HelloReply {
+  std::uint64_t session;
+  std::array<std::uint8_t, 16> secret;    // For ATTACH and for resuming.
+  std::array<std::uint8_t, 16> instance;  // Of this broker; a key of another one never opens.
+  std::uint64_t device_capacity;          // Bytes, the same for every device.
+  std::uint32_t devices;
+  std::int32_t peer_pid;  // The pid under which the broker sees the client.
+  std::int32_t broker_pid;
+  std::uint32_t broker_uid;
+  std::uint32_t mode;  // 1 personal, 2 system.
+  std::uint32_t reserved;
+};
+
+inline constexpr std::size_t kMaxMint = 8;
+
+struct MintSpec {
+  std::uint64_t size;  // Bytes, a multiple of `page`.
+  std::uint32_t page;  // 4096, 2 MiB or 1 GiB.
+  std::uint32_t reserved;
+};
+
+struct Mint {
+  std::uint32_t device;
+  std::uint32_t count;  // 1..kMaxMint; specs behind it are zero.
+  std::array<MintSpec, kMaxMint> specs;
+};
+
+enum class Backing : std::uint8_t { kNone = 0, kShmem = 1, kHugetlb = 2 };
+
+// All or nothing: `count` equals the request's, and so many descriptors come with it, in order.
+struct MintReply {
+  std::array<std::uint64_t, kMaxMint> blocks;
+  std::array<Backing, kMaxMint> backing;
+  std::uint32_t count;
+  std::uint32_t reserved;
+};
+
+struct Free {
+  std::uint64_t block;
+};
+
+enum ExportFlag : std::uint32_t {
+  kAnyProcess = 1,  // No whitelist (ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION).
+  kReadOnly = 2,    // Importers may read, enforced by the kernel.
+};
+
+struct Export {
+  std::uint64_t block;
+  std::uint64_t offset;         // Bytes from the block's start, as the user asked: judged here.
+  std::uint64_t size;           // Bytes, as the user asked.
+  std::uint64_t reported_size;  // What the client tells its user about the block (padded; D6).
+  std::uint32_t flags;
+  std::uint32_t reserved;
+};
+
+struct ExportReply {
+  std::array<char, 64> key;
+  std::array<std::uint8_t, 16> public_id;
+  std::uint64_t share;       // The export's number in records; says nothing to anybody else.
+  std::uint64_t generation;  // For the status page (reserved).
+  std::uint32_t slot;        // For the status page (reserved).
+  std::uint32_t reserved;
+};
+
+struct Withdraw {
+  KeyText key;
+};
+
+struct Import {
+  KeyText key;
+  std::uint32_t access;  // hufu::Access; 0: whatever the export grants.
+  std::uint32_t reserved;
+};
+
+struct ImportReply {
+  std::uint64_t share;          // Names this import in CLOSE.
+  std::uint64_t offset;         // Where the range starts in the descriptor, a multiple of 4096.
+  std::uint64_t size;           // Bytes to map, a multiple of 4096.
+  std::uint64_t reported_size;  // What the exporter asked for; `size` rounds it up.
+  std::uint64_t generation;     // For the status page (reserved).
+  std::uint32_t slot;           // For the status page (reserved).
+  std::uint32_t page;
+  std::uint32_t access;
+  std::uint32_t device;
+  std::int32_t exporter_pid;
+  Backing backing;
+  std::array<std::uint8_t, 3> reserved;
+  std::array<std::uint8_t, 16> public_id;
+};
+
+struct Close {
+  std::uint64_t share;
+};
+
+inline constexpr std::size_t kMaxListPids = 31;
+
+struct ListPid {
+  KeyText key;
+  std::uint32_t count;  // 1..kMaxListPids; pids behind it are zero.
+  std::array<std::int32_t, kMaxListPids> pids;
+};
+
+struct ListPidReply {
+  std::uint32_t added;   // New on the list by this call.
+  std::uint32_t listed;  // On the list now.
+};
+
+struct Stat {
+  std::uint32_t device;
+  std::uint32_t reserved;
+};
+
+struct StatReply {
+  std::uint64_t capacity;
+  std::uint64_t used;         // By everybody.
+  std::uint64_t used_here;    // By this session.
+  std::uint64_t blocks_here;  // The counts below are this session's too.
+  std::uint64_t exports_here;
+  std::uint64_t imports_here;
+};
+
+struct Report {
+  std::uint32_t reason;  // hufu::Reason
+  std::uint32_t reserved;
+  std::uint64_t address;
+  std::uint64_t size;
+};
+
+struct List {
+  std::uint64_t after;  // 0 to begin; then the `share` of the last reply.
+};
+
+struct ListReply {
+  std::uint64_t share;  // 0: no more, and the rest is zero.
+  std::array<std::uint8_t, 16> public_id;
+  std::uint64_t offset;
+  std::uint64_t size;
+  std::uint64_t age_ns;
+  std::uint32_t page;
+  std::uint32_t access;
+  std::uint32_t flags;  // ExportFlag
+  std::uint32_t listed;
+  std::uint32_t importers;
+  std::uint32_t owner_uid;
+  std::int32_t owner_pid;
+  std::uint32_t live;  // 0: ended, but still held by importers.
+  std::array<char, 16> owner_name;
+};
+
+// BYE has no body, and neither have the answers to FREE, WITHDRAW, CLOSE and BYE.
+struct Empty {};
+
+struct Refusal {
+  std::uint16_t reason;  // hufu::Reason, which also says what the numbers mean.
+  std::uint16_t reserved;
+  std::int32_t sys_errno;
+  std::array<std::uint64_t, 4> number;
+};
+
+template <class T>
+inline constexpr std::size_t kBodySize = std::is_empty_v<T> ? 0 : sizeof(T);
+
+// A body is bytes and nothing else: no padding that could carry somebody's memory.
+template <class T>
+concept Body = std::is_trivially_copyable_v<T> &&
+                   (std::is_empty_v<T> ||
+                    std::has_unique_object_representations_v<T>)&&sizeof(Header) +
+                   kBodySize<T> <=
+               kMaxMessage;
+
+static_assert(sizeof(Header) == 16);
+static_assert(sizeof(KeyText) == 72);
+static_assert(Body<Hello> && sizeof(Hello) == 32);
+static_assert(Body<HelloReply> && sizeof(HelloReply) == 72);
+static_assert(Body<Mint> && sizeof(Mint) == 136);
+static_assert(Body<MintReply> && sizeof(MintReply) == 80);
+static_assert(Body<Free> && sizeof(Free) == 8);
+static_assert(Body<Export> && sizeof(Export) == 40);
+static_assert(Body<ExportReply> && sizeof(ExportReply) == 104);
+static_assert(Body<Withdraw> && sizeof(Withdraw) == 72);
+static_assert(Body<Import> && sizeof(Import) == 80);
+static_assert(Body<ImportReply> && sizeof(ImportReply) == 80);
+static_assert(Body<Close> && sizeof(Close) == 8);
+static_assert(Body<ListPid> && sizeof(ListPid) == 200);
+static_assert(Body<ListPidReply> && sizeof(ListPidReply) == 8);
+static_assert(Body<Stat> && sizeof(Stat) == 8);
+static_assert(Body<StatReply> && sizeof(StatReply) == 48);
+static_assert(Body<Report> && sizeof(Report) == 24);
+static_assert(Body<List> && sizeof(List) == 8);
+static_assert(Body<ListReply> && sizeof(ListReply) == 96);
+static_assert(Body<Refusal> && sizeof(Refusal) == 40);
+static_assert(Body<Empty>);
+
+// Which reply belongs to which request, and under which kind both travel.
+template <class Request>
+struct Protocol;
+template <>
+struct Protocol<Hello> {
+  static constexpr Kind kKind = Kind::kHello;
+  using Reply = HelloReply;
+};
+template <>
+struct Protocol<Mint> {
+  static constexpr Kind kKind = Kind::kMint;
+  using Reply = MintReply;
+};
+template <>
+struct Protocol<Free> {
+  static constexpr Kind kKind = Kind::kFree;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<Export> {
+  static constexpr Kind kKind = Kind::kExport;
+  using Reply = ExportReply;
+};
+template <>
+struct Protocol<Withdraw> {
+  static constexpr Kind kKind = Kind::kWithdraw;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<Import> {
+  static constexpr Kind kKind = Kind::kImport;
+  using Reply = ImportReply;
+};
+template <>
+struct Protocol<Close> {
+  static constexpr Kind kKind = Kind::kClose;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<ListPid> {
+  static constexpr Kind kKind = Kind::kListPid;
+  using Reply = ListPidReply;
+};
+template <>
+struct Protocol<Stat> {
+  static constexpr Kind kKind = Kind::kStat;
+  using Reply = StatReply;
+};
+template <>
+struct Protocol<Report> {
+  static constexpr Kind kKind = Kind::kReport;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<List> {
+  static constexpr Kind kKind = Kind::kList;
+  using Reply = ListReply;
+};
+struct Bye {};
+template <>
+struct Protocol<Bye> {
+  static constexpr Kind kKind = Kind::kBye;
+  using Reply = Empty;
+};
+
+}  // namespace hufu::wire
