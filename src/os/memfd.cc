@@ -1,0 +1,89 @@
+#include "os/memfd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "os/kernel_abi.h"
+
+namespace hufu::os {
+namespace {
+
+Error memfd_failed(const char* step, std::uint64_t size, int sys_errno) {
+  if (sys_errno == EMFILE || sys_errno == ENFILE) {
+    return fail(Errc::kOutOfMemory, Reason::kDescriptors,
+                "{} for {} bytes: no file descriptor left (RLIMIT_NOFILE); raise it with "
+                "`ulimit -n`, or share many small objects as one pool",
+                step, size);
+  }
+  if (sys_errno == EFBIG) {
+    return fail(Errc::kOutOfMemory, Reason::kSizeTooLarge,
+                "{} for {} bytes exceeds the file size limit (RLIMIT_FSIZE); raise it with "
+                "`ulimit -f unlimited`",
+                step, size);
+  }
+  if (sys_errno == ENOMEM || sys_errno == ENOSPC) {
+    return fail(Errc::kOutOfMemory, Reason::kMemory, "{} for {} bytes: the kernel has no memory",
+                step, size);
+  }
+  return fail_errno(step, sys_errno);
+}
+
+}  // namespace
+
+Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backing) {
+  const unsigned base = MFD_CLOEXEC | MFD_ALLOW_SEALING |
+                        (backing == Backing::kHugetlb ? MFD_HUGETLB | MFD_HUGE_2MB : 0U);
+  UniqueFd fd(::memfd_create(name, base | MFD_NOEXEC_SEAL));
+  // Kernels before 6.3 do not know NOEXEC_SEAL and say EINVAL.
+  if (!fd && errno == EINVAL) fd = UniqueFd(::memfd_create(name, base));
+  if (!fd) return memfd_failed("memfd_create", size, errno);
+  // A memfd's mode is 0777 or 0666: anybody who can name it through /proc could open it.
+  if (::fchmod(fd.get(), S_IRUSR | S_IWUSR) != 0) return fail_errno("fchmod(memfd)", errno);
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
+    return memfd_failed("ftruncate(memfd)", size, errno);
+  }
+  if (auto sealed = add_seals(fd.get(), F_SEAL_SHRINK | F_SEAL_GROW); !sealed)
+    return sealed.error();
+  return fd;
+}
+
+Result<int> seals_of(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return fail_errno("fcntl(F_GET_SEALS)", errno);
+  return seals;
+}
+
+Result<void> add_seals(int fd, int seals) {
+  if (::fcntl(fd, F_ADD_SEALS, seals) != 0) return fail_errno("fcntl(F_ADD_SEALS)", errno);
+  return {};
+}
+
+Result<UniqueFd> reopen(int fd, Access access) {
+  std::array<char, 32> path{};
+  *fmt::format_to_n(path.data(), path.size() - 1, "/proc/self/fd/{}", fd).out = '\0';
+  const int flags = (access == Access::kReadWrite ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK;
+  constexpr int kTries = 8;
+  for (int i = 0; i < kTries; ++i) {
+    UniqueFd fresh(::open(path.data(), flags));
+    if (fresh) return fresh;
+    if (errno != EAGAIN && errno != EINTR) break;
+  }
+  return memfd_failed("reopen", 0, errno);
+}
+
+Result<FileFacts> facts_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return fail_errno("fstat", errno);
+  constexpr std::uint64_t kBlockUnit = 512;
+  return FileFacts{.size = static_cast<std::uint64_t>(status.st_size),
+                   .committed = static_cast<std::uint64_t>(status.st_blocks) * kBlockUnit,
+                   .device = status.st_dev,
+                   .inode = status.st_ino};
+}
+
+}  // namespace hufu::os

@@ -1,0 +1,40 @@
+#pragma once
+
+// Memory as a file that has no name: made, sized, sealed, reopened.
+//
+// Two facts rule everything here. A descriptor that was opened read-write can be passed on or
+// reopened read-write, so what an importer gets is always a FRESH open with the access it was
+// granted. And a seal is a promise of the kernel: without SHRINK and GROW a peer could truncate the
+// file under somebody's mapping, which ends in SIGBUS.
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+
+namespace hufu::os {
+
+enum class Backing : std::uint8_t { kShmem, kHugetlb };
+
+// An empty (uncommitted), sealed (SHRINK|GROW, and EXEC where the kernel has it) file of mode 0600.
+// `name` is only for /proc/PID/maps. Fails with kOutOfMemory at a descriptor limit.
+Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backing);
+
+// The seals make_memfd() leaves on this kernel: 0x26, or 0x06 before Linux 6.3.
+Result<int> seals_of(int fd);
+Result<void> add_seals(int fd, int seals);
+
+// A new open file description of the same inode. EAGAIN (a lease in the way) is retried a few times
+// and then reported; the open itself never blocks.
+Result<UniqueFd> reopen(int fd, Access access);
+
+struct FileFacts {
+  std::uint64_t size;
+  std::uint64_t committed;  // Bytes of memory behind the file.
+  std::uint64_t device;
+  std::uint64_t inode;
+};
+Result<FileFacts> facts_of(int fd);
+
+}  // namespace hufu::os

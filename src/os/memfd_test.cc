@@ -1,0 +1,65 @@
+#include "os/memfd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <gtest/gtest.h>
+
+#include "os/kernel_abi.h"
+
+namespace hufu::os {
+namespace {
+
+TEST(Memfd, IsSealedAgainstShrinkingAndGrowing) {
+  const auto fd = make_memfd("test", 8192, Backing::kShmem);
+  ASSERT_TRUE(fd) << fd.error().what();
+  EXPECT_EQ(::ftruncate(fd->get(), 4096), -1);
+  EXPECT_EQ(errno, EPERM);
+  EXPECT_EQ(::ftruncate(fd->get(), 16384), -1);
+  const auto seals = seals_of(fd->get());
+  ASSERT_TRUE(seals);
+  EXPECT_EQ(*seals & ~F_SEAL_EXEC, F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+TEST(Memfd, HasTheModeOfAPrivateFileAndNoMemoryYet) {
+  const auto fd = make_memfd("test", 8192, Backing::kShmem);
+  ASSERT_TRUE(fd);
+  struct stat status {};
+  ASSERT_EQ(::fstat(fd->get(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  EXPECT_EQ(facts_of(fd->get())->committed, 0U);
+  EXPECT_EQ(facts_of(fd->get())->size, 8192U);
+}
+
+TEST(Reopen, ReadOnlyCannotBeMappedForWriting) {
+  const auto fd = make_memfd("test", 4096, Backing::kShmem);
+  ASSERT_TRUE(fd);
+  const auto reader = reopen(fd->get(), Access::kReadOnly);
+  ASSERT_TRUE(reader) << reader.error().what();
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, reader->get(), 0),
+            MAP_FAILED);
+  EXPECT_EQ(errno, EACCES);
+  EXPECT_EQ(facts_of(reader->get())->inode, facts_of(fd->get())->inode);
+}
+
+TEST(Reopen, FutureWriteSealStopsNewWritersOnly) {
+  const auto fd = make_memfd("test", 4096, Backing::kShmem);
+  ASSERT_TRUE(fd);
+  void* live = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+  ASSERT_NE(live, MAP_FAILED);
+  ASSERT_TRUE(add_seals(fd->get(), F_SEAL_FUTURE_WRITE | F_SEAL_SEAL));
+  const auto writer = reopen(fd->get(), Access::kReadWrite);
+  if (writer) {
+    EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, writer->get(), 0),
+              MAP_FAILED);
+  }
+  *static_cast<char*>(live) = 'x';  // The old mapping goes on writing.
+  ::munmap(live, 4096);
+}
+
+}  // namespace
+}  // namespace hufu::os
