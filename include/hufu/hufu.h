@@ -1,0 +1,139 @@
+#ifndef HUFU_HUFU_HUFU_H_
+#define HUFU_HUFU_HUFU_H_
+
+// What Hufu adds to the acl interface: read-only shares, who holds what, why a range cannot be
+// exported, host tasks on any stream, the broker. C11 and C++11.
+//
+// The rules of acl_rt.h hold here too. Every out-struct begins with its size: the caller sets
+// structSize to sizeof of the struct it was compiled with, and the library fills no more than that,
+// so that a struct may grow at its end.
+//
+// A key is a secret; its public id is not. Logs, errors and listings name a share by its public id.
+
+#include "acl/acl_base.h"
+#include "acl/acl_rt.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// An address that no live allocation, import or mapping of this process holds. Under
+// HUFU_STRICT=cann the code of the acl function's contract is returned instead.
+#define ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED 200100
+
+// May be OR-ed into the flags of aclrtIpcMemGetExportKey: importers map the memory read-only.
+#define HUFU_IPC_MEM_EXPORT_FLAG_READ_ONLY 0x100UL
+
+#define HUFU_PUBLIC_ID_SIZE 33  // 32 hexadecimal digits and a NUL
+
+// ---- Shares
+
+// Writes the public id of a key. Asks nobody: it is a hash of the key's text. 107000 for a text
+// that no key can have.
+ACL_FUNC_VISIBILITY aclError hufuIpcMemGetPublicId(const char* key,
+                                                   char publicId[HUFU_PUBLIC_ID_SIZE]);
+
+// As aclrtIpcMemSetImportPid for a process that the caller holds a pidfd of, which is safe against
+// reuse of its pid. Needs Linux 6.9: 207000 below, use aclrtIpcMemSetImportPid there. 107000 when
+// pidfd is not one.
+ACL_FUNC_VISIBILITY aclError hufuIpcMemSetImportPidfd(const char* key, int pidfd);
+
+typedef struct hufuShareInfo {
+  size_t structSize;
+  char publicId[HUFU_PUBLIC_ID_SIZE];
+  int32_t ownerPid;
+  uint32_t ownerUid;
+  char ownerName[17];  // as in /proc/PID/comm
+  uint64_t size;       // bytes
+  uint64_t offset;     // bytes from the start of the block
+  uint32_t pageSize;   // bytes
+  uint32_t access;     // 1 read-only, 3 read-write
+  uint32_t pidValidation;
+  uint32_t listedPids;
+  uint32_t importers;  // processes that have it mapped now
+  uint64_t ageNs;
+} hufuShareInfo;
+
+// The live shares that the broker lets this user see. Writes at most capacity entries, out may be
+// null when that is 0; *count is how many there are. The caller sets structSize in out[0].
+ACL_FUNC_VISIBILITY aclError hufuShareList(hufuShareInfo* out, size_t capacity, size_t* count);
+
+typedef struct hufuIpcMemInfo {
+  size_t structSize;
+  uint64_t size;       // bytes
+  uint32_t pageSize;   // bytes
+  uint32_t access;     // 1 read-only, 3 read-write
+  uint32_t live;       // 1 while new imports can succeed
+  uint32_t importers;  // processes that have it mapped now
+  int32_t ownerPid;
+} hufuIpcMemInfo;
+
+// The state of one key, for its exporter and its importers. 507899 for anybody else.
+ACL_FUNC_VISIBILITY aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info);
+
+// Returns when no process but the exporter has the key's memory mapped. timeout in milliseconds,
+// -1 is for ever; 507012 when it is over.
+ACL_FUNC_VISIBILITY aclError hufuIpcMemWaitReleased(const char* key, int32_t timeout);
+
+typedef enum hufuIpcMemEvent {
+  HUFU_IPC_MEM_EXPORTER_GONE = 1,
+  HUFU_IPC_MEM_REVOKED = 2,
+  HUFU_IPC_MEM_LAST_IMPORTER_LEFT = 3
+} hufuIpcMemEvent;
+
+typedef void (*hufuIpcMemCallback)(const char* publicId, hufuIpcMemEvent event, void* arg);
+
+// Calls fn from a thread of the library when something happens to the key; a null fn ends that.
+ACL_FUNC_VISIBILITY aclError hufuIpcMemSetCallback(const char* key, hufuIpcMemCallback fn,
+                                                   void* arg);
+
+// ---- Exportability
+
+typedef struct hufuExportability {
+  size_t structSize;
+  int exportable;
+  aclError wouldReturn;  // what aclrtIpcMemGetExportKey would return for this range
+  void* blockBase;       // the allocation that holds the range, null if none does
+  size_t blockSize;      // bytes
+  size_t page;           // bytes: what the start of an exportable range is aligned to
+  const char* reason;    // why not and what to do instead; null when exportable; valid until the
+                         // thread's next call
+} hufuExportability;
+
+// Says whether [ptr, ptr + size) can be exported, and why not, without exporting it.
+ACL_FUNC_VISIBILITY aclError hufuMemQueryExportable(const void* ptr, size_t size,
+                                                    hufuExportability* out);
+
+// ---- Work
+
+// Returns 0, or the device exception code with which the stream is to fail.
+typedef int32_t (*hufuHostTask)(void* arg);
+
+// Queues a function as if it were a device program. Unlike aclrtLaunchHostFunc it goes with
+// subscribed streams, and it can fail.
+ACL_FUNC_VISIBILITY aclError hufuLaunchHostTask(aclrtStream stream, hufuHostTask fn, void* arg);
+
+// ---- The broker
+
+typedef struct hufuBrokerInfo {
+  size_t structSize;
+  char address[108];
+  int32_t pid;
+  uint32_t uid;
+  uint32_t mode;  // 0 none, 1 personal, 2 system
+  char auditDir[256];
+  uint32_t devices;
+  uint64_t deviceCapacity;  // bytes, each
+} hufuBrokerInfo;
+
+// The broker this process uses; connects, and so starts a personal one, if need be.
+ACL_FUNC_VISIBILITY aclError hufuGetBrokerInfo(hufuBrokerInfo* info);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // HUFU_HUFU_HUFU_H_
