@@ -38,6 +38,8 @@ std::string_view name_of(Reason reason) {
       return "seals_changed";
     case Reason::kBadFlags:
       return "bad_flags";
+    case Reason::kPartOfBlock:
+      return "part_of_block";
     case Reason::kImportedMemory:
       return "imported_memory";
     case Reason::kKeyMalformed:

@@ -33,6 +33,7 @@ enum class Reason : std::uint16_t {
   kSealKind = 27,        // [0] access of earlier exports [1] access asked for
   kSealsChanged = 28,    // [0] seals found [1] seals expected
   kBadFlags = 29,        // [0] flags
+  kPartOfBlock = 31,     // [0] exported bytes [1] block size: across users only whole blocks go
   kImportedMemory = 30,  // Memory that another process owns cannot be exported again.
 
   // Keys and grants.
