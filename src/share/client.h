@@ -1,0 +1,110 @@
+#pragma once
+
+// Client: this process's session with the broker.
+//
+// One connection, one request in flight, a mutex around it: a request and its answer are one call.
+// Nothing happens before the first call, which connects, starts a personal broker if none listens,
+// checks who listens there, and says HELLO.
+//
+// Every wait is bounded (HUFU_TIMEOUT_MS). After a timeout the connection is given up: an answer
+// that comes late must never be taken for the next one's. When the broker has gone, a request that
+// may be repeated is repeated once with the next broker; one about a block cannot be, because the
+// block was the old broker's. Block numbers are this client's own and never return, so that an old
+// one cannot mean a new broker's block.
+//
+// Thread-safe. No call throws or raises a signal.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/reason.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "share/address.h"
+#include "wire/message.h"
+
+namespace hufu::share {
+
+class Client {
+ public:
+  struct Session {
+    std::array<std::uint8_t, 16> instance;  // Of the broker.
+    std::int32_t peer_pid;                  // This process, as the broker sees it.
+    std::int32_t broker_pid;
+    std::uint32_t broker_uid;
+    std::uint32_t devices;
+    std::uint64_t device_capacity;
+    std::uint32_t mode;  // 1 personal, 2 system.
+  };
+
+  struct Minted {
+    std::uint64_t block;
+    UniqueFd fd;
+    wire::Backing backing;
+  };
+
+  struct ExportRequest {
+    std::uint64_t block;
+    std::uint64_t offset;
+    std::uint64_t size;
+    std::uint64_t reported_size;  // What the user was told about the block (D6).
+    std::uint32_t flags;          // wire::ExportFlag
+  };
+
+  struct Grant {
+    UniqueFd fd;
+    wire::ImportReply reply;
+    std::uint64_t generation;  // Of the session that was granted it; close() wants it back.
+  };
+
+  explicit Client(BrokerAddress address);
+  ~Client();  // Says BYE.
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const BrokerAddress& address() const { return address_; }
+
+  Result<Session> session();
+
+  // All or nothing, at most wire::kMaxMint, one entry per spec in order.
+  Result<std::vector<Minted>> mint(std::uint32_t device, std::span<const wire::MintSpec> specs);
+
+  // A block that was exported is waited for: no import succeeds after this returns. A block of a
+  // broker that is gone is refused with kUnknownBlock: nothing is left to be freed.
+  Result<void> free(std::uint64_t block, bool exported);
+
+  Result<wire::ExportReply> export_range(const ExportRequest& request);
+  Result<void> withdraw(const char* key);
+
+  // `access` is a hufu::Access, or 0 for whatever the export grants. The descriptor has been
+  // compared with what the reply says of it.
+  Result<Grant> import(const char* key, std::uint32_t access);
+
+  // Nothing to do, and nothing is done, when the session has ended.
+  void close(std::uint64_t share, std::uint64_t generation);
+
+  // 1..wire::kMaxListPids at a time.
+  Result<wire::ListPidReply> list_pids(const char* key, std::span<const std::int32_t> pids);
+  Result<wire::StatReply> stat(std::uint32_t device);
+  Result<std::vector<wire::ListReply>> list();
+
+  // For the record only: never waits, never fails, at most 100 in a second.
+  void report(Reason reason, const void* address, std::uint64_t size);
+
+  // The session's number, 0 before the first. It grows whenever a new session begins.
+  std::uint64_t generation() const;
+
+  // In a forked child, before anything else and while it has one thread: takes no lock, leaves the
+  // parent's session alone, starts afresh with the next call.
+  void forget_after_fork();
+
+ private:
+  struct State;
+
+  BrokerAddress address_;
+  State* state_;  // Owned. A child abandons its parent's: a lock in it may be held for ever.
+};
+
+}  // namespace hufu::share
