@@ -49,6 +49,16 @@ Result<UniqueFd> lock_file(const std::string& path, bool wait) {
   return fd;
 }
 
+void remove_socket(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)) ::unlink(path.c_str());
+}
+
+std::uint64_t inode_of(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
 std::string env(const char* name) {
   const char* value = ::secure_getenv(name);
   return value == nullptr ? std::string() : std::string(value);

@@ -2,6 +2,7 @@
 
 // Small things with files and directories that must not surprise anybody.
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.h"
@@ -19,6 +20,12 @@ Result<void> ensure_private_directory(const std::string& path);
 // Takes an exclusive lock on a file, which is made (0600) when missing; waits when `wait`, else
 // fails with sys_errno EWOULDBLOCK. The lock lives as long as the descriptor.
 Result<UniqueFd> lock_file(const std::string& path, bool wait);
+
+// Removes a socket file, and only that: anything else at `path` stays.
+void remove_socket(const std::string& path);
+
+// 0 when there is nothing at `path`. A symlink is not followed.
+std::uint64_t inode_of(const std::string& path);
 
 // Variables that steer security are not taken from a caller with fewer rights (AT_SECURE).
 std::string env(const char* name);

@@ -86,4 +86,11 @@ Result<FileFacts> facts_of(int fd) {
                    .inode = status.st_ino};
 }
 
+void drop_pages(int fd) {
+  const auto facts = facts_of(fd);
+  if (!facts) return;
+  (void)::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                    static_cast<off_t>(facts->size));
+}
+
 }  // namespace hufu::os

@@ -37,4 +37,8 @@ struct FileFacts {
 };
 Result<FileFacts> facts_of(int fd);
 
+// Gives the file's pages back to the kernel; every mapping then reads zeros. Best effort: a file
+// sealed against future writes keeps its pages until it is closed.
+void drop_pages(int fd);
+
 }  // namespace hufu::os
