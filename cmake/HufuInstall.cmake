@@ -2,14 +2,16 @@
 # ASCEND_HOME_PATH=<prefix> builds existing clients unchanged. It may be moved afterwards: nothing in
 # it knows the prefix. Deferred to the end of the top directory, when all targets are known.
 #
-#   include/{acl,error_codes,hufu}    lib64/  libraries, cmake/Hufu, pkgconfig
-#   bin/                              hufud, hufu, setenv.bash
+#   include/{acl,error_codes,hufu}   lib64/ libraries, pkgconfig   share/cmake/Hufu
+#   bin/ hufud, hufu, setenv.bash
 
 include(CMakePackageConfigHelpers)
 
 function(hufu_install_rules)
   # CANN's clients write lib64 out, whatever the distribution calls it.
   set(lib lib64)
+  # Not below lib64: find_package does not look there on Debian.
+  set(package share/cmake/Hufu)
   get_property(filters GLOBAL PROPERTY HUFU_FILTERS)
   install(DIRECTORY include/acl include/error_codes include/hufu DESTINATION include
           FILES_MATCHING PATTERN "*.h")
@@ -27,12 +29,12 @@ function(hufu_install_rules)
   endforeach()
   add_custom_target(hufu_sdk DEPENDS ${shipped})
 
-  install(EXPORT HufuTargets NAMESPACE Hufu:: DESTINATION ${lib}/cmake/Hufu)
+  install(EXPORT HufuTargets NAMESPACE Hufu:: DESTINATION ${package})
   configure_file(cmake/HufuConfig.cmake.in ${PROJECT_BINARY_DIR}/HufuConfig.cmake @ONLY)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/HufuConfigVersion.cmake
                                    COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/HufuConfig.cmake ${PROJECT_BINARY_DIR}/HufuConfigVersion.cmake
-          DESTINATION ${lib}/cmake/Hufu)
+          DESTINATION ${package})
   configure_file(cmake/hufu.pc.in ${PROJECT_BINARY_DIR}/hufu.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/hufu.pc DESTINATION ${lib}/pkgconfig)
   install(FILES cmake/setenv.bash DESTINATION bin)

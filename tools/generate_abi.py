@@ -23,7 +23,8 @@ import sys
 MARK = "ACL_FUNC_VISIBILITY"
 DECLARED = re.compile(MARK + r"\s+([\w\s*]+?)\b(\w+)\s*\(([^;]*)\)\s*;")
 MENTIONED = re.compile(r"\b((?:acl|hufu)\w+)\(")
-DEFINED = re.compile(r"(?m)^[A-Za-z_][\w \t*]*?[\s*]((?:acl|hufu)[a-z]*[A-Z]\w*)\([^;{}]*\)\s*(?:noexcept\s*)?\{")
+DEFINED = re.compile(r"(?m)^[A-Za-z_][\w \t*]*?[\s*]((?:acl|hufu)[a-z]*[A-Z]\w*)"
+                     r"\([^;{}]*\)\s*(?:noexcept\s*)?\{")
 SECTION = re.compile(r"(?m)^// ---- (.+?)(?: -+)?$")
 
 
