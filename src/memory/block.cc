@@ -1,0 +1,36 @@
+#include "memory/block.h"
+
+#include <utility>
+
+namespace hufu::memory {
+
+Result<Block> Block::make(PageSource& source, int device, std::uint64_t file_size, PageSize page) {
+  auto minted = source.mint(device, file_size, page);
+  if (!minted) return minted.error();
+  auto mapping =
+      os::GuardedMapping::map(minted->fd.get(), {.length = file_size, .alignment = page});
+  if (!mapping) {
+    source.give_back(minted->id, Lent::kNever);
+    return mapping.error();
+  }
+  Block block(&source, minted->id, std::move(*mapping));
+  if (auto committed = block.mapping_.commit(page); !committed) return committed.error();
+  return block;
+}
+
+Block::Block(PageSource* source, std::uint64_t id, os::GuardedMapping mapping)
+    : source_(source), id_(id), mapping_(std::move(mapping)) {}
+
+Block::Block(Block&& other) noexcept
+    : source_(std::exchange(other.source_, nullptr)),
+      id_(other.id_),
+      lent_(other.lent_),
+      mapping_(std::move(other.mapping_)) {}
+
+void Block::end() {
+  if (source_ == nullptr) return;
+  source_->give_back(id_, lent_);
+  mapping_.unmap();
+}
+
+}  // namespace hufu::memory

@@ -1,0 +1,50 @@
+#pragma once
+
+// Block: a minted file, mapped and committed. The unit of capacity and of protection: what is
+// handed to another process is always a block's file, so nothing else may ever lie in it.
+//
+// Making one is minting (the source charges the device), mapping at the page's alignment, and
+// committing every page. Any step that fails gives everything back.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "memory/source.h"
+#include "os/mapping.h"
+
+namespace hufu::memory {
+
+class Block {
+ public:
+  // `source` outlives the block.
+  static Result<Block> make(PageSource& source, int device, std::uint64_t file_size, PageSize page);
+
+  ~Block() { end(); }
+  Block(Block&& other) noexcept;
+  Block& operator=(Block&&) = delete;
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  std::uint64_t id() const { return id_; }
+  std::uintptr_t base() const { return reinterpret_cast<std::uintptr_t>(mapping_.base()); }
+  std::uint64_t length() const { return mapping_.length(); }
+
+  // Sticky: a file that left this process once is never used for anything else.
+  void mark_exported() { lent_ = Lent::kOnce; }
+  Lent lent() const { return lent_; }
+
+ private:
+  Block(PageSource* source, std::uint64_t id, os::GuardedMapping mapping);
+
+  // First the source, so that no key of it can be imported any more, then the mapping.
+  void end();
+
+  PageSource* source_;
+  std::uint64_t id_;
+  Lent lent_ = Lent::kNever;
+  os::GuardedMapping mapping_;
+};
+
+}  // namespace hufu::memory

@@ -1,0 +1,250 @@
+#include "memory/heap.h"
+
+#include <cassert>
+#include <string_view>
+#include <utility>
+
+namespace hufu::memory {
+namespace {
+
+std::uintptr_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+std::string_view noun_of(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kBlock:
+      return "block";
+    case RegionKind::kSlab:
+      return "piece";
+    case RegionKind::kImported:
+      return "imported range";
+    case RegionKind::kHost:
+      return "host range";
+  }
+  return "range";
+}
+
+std::string_view name_of(PageSize page) {
+  switch (page) {
+    case PageSize::k4KiB:
+      return "4 KiB";
+    case PageSize::k2MiB:
+      return "2 MiB";
+    case PageSize::k1GiB:
+      return "1 GiB";
+  }
+  return "?";
+}
+
+Error fail_interior(std::uintptr_t address, const Region& region) {
+  return fail(Errc::kInvalidValue, Reason::kNone,
+              "address {:#x} does not start an allocation; it lies {} bytes into the {}-byte {} "
+              "[{:#x}, {:#x}); pass the base address",
+              address, address - region.base, region.reported, noun_of(region.kind), region.base,
+              region.end());
+}
+
+Error fail_ending(std::uintptr_t base) {
+  return fail(Errc::kInvalidValue, Reason::kNone, "address {:#x} is being freed by another thread",
+              base);
+}
+
+}  // namespace
+
+Heap::Heap(PageSource& source, int devices) : source_(source) {
+  slabs_.reserve(static_cast<std::size_t>(devices));
+  for (int device = 0; device < devices; ++device) {
+    slabs_.push_back(std::make_unique<Slab>(device, source, registry_));
+  }
+}
+
+Heap::~Heap() = default;
+
+Result<void*> Heap::allocate(const Request& request) {
+  const auto plan = plan_allocation(request.call, request.size, request.policy);
+  if (!plan) return plan.error();
+  if (request.device < 0 || static_cast<std::size_t>(request.device) >= slabs_.size()) {
+    return fail(Errc::kInvalidDevice, Reason::kNoDevice, "device {} of {}: ids start at 0",
+                request.device, slabs_.size());
+  }
+  if (plan->slab) {
+    const auto piece =
+        slabs_[static_cast<std::size_t>(request.device)]->allocate(plan->reported_size);
+    if (!piece) return piece.error();
+    return reinterpret_cast<void*>(*piece);
+  }
+  auto block = allocate_block(request, *plan);
+  if (block || !plan->may_fall_back || block.error().code != Errc::kOutOfMemory) return block;
+  return allocate_block(request, on_small_pages(*plan, request.size));
+}
+
+Result<void*> Heap::allocate_block(const Request& request, const Plan& plan) {
+  auto block = Block::make(source_, request.device, plan.file_size, plan.page);
+  if (!block) return block.error();
+  const Region region{.base = block->base(),
+                      .mapped = plan.file_size,
+                      .reported = plan.reported_size,
+                      .id = block->id(),
+                      .page = plan.page,
+                      .device = request.device,
+                      .kind = RegionKind::kBlock};
+  {
+    const std::lock_guard lock(mutex_);
+    blocks_.try_emplace(region.base, Entry{.block = std::move(*block)});
+  }
+  registry_.add(region);
+  return reinterpret_cast<void*>(region.base);
+}
+
+Result<void> Heap::free(const void* pointer) {
+  const std::uintptr_t address = address_of(pointer);
+  const auto region = registry_.find(address);
+  if (!region) {
+    Error error = unknown(pointer);
+    // Freeing twice is a mistake; freeing what was never ours is an offence.
+    if (registry_.once_had(address)) error.code = Errc::kInvalidValue;
+    return error;
+  }
+  switch (region->kind) {
+    case RegionKind::kSlab:
+      return slabs_[static_cast<std::size_t>(region->device)]->free(address);
+    case RegionKind::kBlock:
+      if (address != region->base) return fail_interior(address, *region);
+      return free_block(*region);
+    case RegionKind::kImported:
+      return fail(Errc::kInvalidValue, Reason::kImportedMemory,
+                  "address {:#x} belongs to another process's memory; end its import with "
+                  "aclrtIpcMemClose(key)",
+                  address);
+    case RegionKind::kHost:
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "address {:#x} is host memory; free it with aclrtFreeHost", address);
+  }
+  return {};
+}
+
+Result<void> Heap::free_block(const Region& region) {
+  std::unique_lock lock(mutex_);
+  const auto found = blocks_.find(region.base);
+  if (found == blocks_.end() || found->second.ending) return fail_ending(region.base);
+  Entry& entry = found->second;  // Stays where it is: only the thread that set `ending` erases it.
+  entry.ending = true;
+  export_ended_.wait(lock, [&] { return entry.exporting == 0; });
+  const auto node = blocks_.extract(region.base);
+  lock.unlock();
+  // Out of the registry before its addresses can be given to somebody else.
+  registry_.remove(region.base);
+  return {};  // ~Block gives back and unmaps.
+}
+
+std::optional<Region> Heap::describe(const void* pointer) const {
+  const std::uintptr_t address = address_of(pointer);
+  auto region = registry_.find(address);
+  if (!region || region->kind != RegionKind::kSlab) return region;
+  const auto piece = slabs_[static_cast<std::size_t>(region->device)]->find(address);
+  if (!piece) return std::nullopt;
+  region->base = piece->base;
+  region->mapped = piece->size;
+  region->reported = piece->size;
+  return region;
+}
+
+Error Heap::unknown(const void* pointer) const {
+  const std::uintptr_t address = address_of(pointer);
+  if (registry_.find(address)) {
+    return fail(Errc::kUnregistered, Reason::kUnregistered,
+                "address {:#x} lies in memory for small requests but in no piece that is in use: "
+                "it was freed, or never allocated",
+                address);
+  }
+  if (const auto grave = registry_.once_had(address)) {
+    return fail(Errc::kUnregistered, Reason::kUnregistered,
+                "address {:#x} lay in the {} [{:#x}, {:#x}), which has ended: it was freed or "
+                "closed before",
+                address, noun_of(grave->kind), grave->base, grave->end);
+  }
+  return fail(Errc::kUnregistered, Reason::kUnregistered,
+              "address {:#x} is in no memory that this process allocated or imported; pass an "
+              "address that aclrtMalloc or aclrtIpcMemImportByKey returned",
+              address);
+}
+
+Result<ExportRange> Heap::exportable(const void* pointer, std::uint64_t size) const {
+  const std::uintptr_t address = address_of(pointer);
+  const auto region = describe(pointer);
+  if (!region) return unknown(pointer);
+  switch (region->kind) {
+    case RegionKind::kBlock:
+      break;
+    case RegionKind::kSlab:
+      return fail(Errc::kRefused, Reason::kSlabPiece,
+                  "address {:#x} lies in the {}-byte piece [{:#x}, {:#x}), whose 4 KiB page holds "
+                  "other allocations too; allocate at least 4096 bytes (or any size with "
+                  "ACL_MEM_MALLOC_HUGE_ONLY) and export that block's base",
+                  address, region->reported, region->base, region->end());
+    case RegionKind::kImported:
+      return fail(Errc::kRefused, Reason::kImportedMemory,
+                  "address {:#x} lies in [{:#x}, {:#x}), memory that another process owns; ask its "
+                  "owner to export it",
+                  address, region->base, region->end());
+    case RegionKind::kHost:
+      return fail(Errc::kRefused, Reason::kUnregistered,
+                  "address {:#x} lies in host memory [{:#x}, {:#x}); allocate device memory with "
+                  "aclrtMalloc and export that",
+                  address, region->base, region->end());
+  }
+
+  const std::uint64_t offset = address - region->base;
+  if (size == 0) {
+    return fail(Errc::kInvalidValue, Reason::kEmptyRange, "size is 0; export at least one byte");
+  }
+  if (!is_aligned(offset, bytes_of(region->page))) {
+    return fail(Errc::kRefused, Reason::kNotAligned,
+                "address {:#x} does not start a {} page: it lies {} bytes into the block "
+                "[{:#x}, {:#x}) of {} pages, and sharing the page would share what lies before "
+                "it; export the base {:#x} and pass the offset {} along",
+                address, name_of(region->page), offset, region->base, region->end(),
+                name_of(region->page), region->base, offset);
+  }
+  const std::uint64_t block_size = region->end() - region->base;
+  if (size > block_size - offset) {
+    return fail(Errc::kRefused, Reason::kOutOfRange,
+                "size {} from address {:#x} reaches {} bytes past the block [{:#x}, {:#x}); export "
+                "at most {} bytes from there",
+                size, address, size - (block_size - offset), region->base, region->end(),
+                block_size - offset);
+  }
+  return ExportRange{
+      .block = region->id, .offset = offset, .size = size, .reported_size = region->reported};
+}
+
+Result<Heap::ExportHold> Heap::begin_export(const void* pointer, std::uint64_t size) {
+  const auto range = exportable(pointer, size);
+  if (!range) return range.error();
+  const std::uintptr_t base = address_of(pointer) - range->offset;
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(base);
+  if (found == blocks_.end() || found->second.ending || found->second.block.id() != range->block) {
+    return fail_ending(base);
+  }
+  ++found->second.exporting;
+  // Already now: when the broker's answer gets lost, a key may be out all the same.
+  found->second.block.mark_exported();
+  return ExportHold(this, base, *range);
+}
+
+Heap::ExportHold::~ExportHold() {
+  if (heap_ == nullptr) return;
+  const std::lock_guard lock(heap_->mutex_);
+  const auto found = heap_->blocks_.find(base_);
+  assert(found != heap_->blocks_.end());
+  if (--found->second.exporting == 0) heap_->export_ended_.notify_all();
+}
+
+Result<Capacity> Heap::capacity(int device) const {
+  auto capacity = source_.capacity(device);
+  if (!capacity) return capacity;
+  capacity->free += slabs_[static_cast<std::size_t>(device)]->idle_bytes();
+  return capacity;
+}
+
+}  // namespace hufu::memory

@@ -1,0 +1,321 @@
+#include "memory/heap.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <future>
+#include <map>
+#include <random>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hufu::memory {
+namespace {
+
+constexpr std::uint32_t kHugeFirst = 0;
+constexpr std::uint32_t kHugeOnly = 1;
+constexpr std::uint32_t kNormalOnly = 2;
+
+std::uintptr_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+bool mentions(const Error& error, std::string_view word) {
+  return error.what().find(word) != std::string_view::npos;
+}
+
+class HeapTest : public testing::Test {
+ protected:
+  void* allocate(std::uint64_t size, std::uint32_t policy = kNormalOnly) {
+    auto made = heap_.allocate({.size = size, .policy = policy});
+    EXPECT_TRUE(made) << made.error().what();
+    return made ? *made : nullptr;
+  }
+
+  LocalSource source_{2, 512 * kMiB};
+  Heap heap_{source_, 2};
+};
+
+TEST_F(HeapTest, ABlockStartsAtItsPageAndIsDescribed) {
+  void* pointer = allocate(1 * kMiB, kHugeFirst);
+  EXPECT_TRUE(is_aligned(address_of(pointer), 2 * kMiB));
+  const auto region = heap_.describe(static_cast<char*>(pointer) + 12345);
+  ASSERT_TRUE(region);
+  EXPECT_EQ(region->base, address_of(pointer));
+  EXPECT_EQ(region->reported, 1 * kMiB + 32);
+  EXPECT_EQ(region->page, PageSize::k2MiB);
+  EXPECT_EQ(region->kind, RegionKind::kBlock);
+  EXPECT_TRUE(heap_.free(pointer));
+  EXPECT_FALSE(heap_.describe(pointer));
+}
+
+TEST_F(HeapTest, APieceIsDescribedAsItselfNotAsItsChunk) {
+  void* pointer = allocate(100);
+  const auto region = heap_.describe(static_cast<char*>(pointer) + 99);
+  ASSERT_TRUE(region);
+  EXPECT_EQ(region->base, address_of(pointer));
+  EXPECT_EQ(region->reported, 160U);
+  EXPECT_EQ(region->kind, RegionKind::kSlab);
+  EXPECT_TRUE(heap_.free(pointer));
+  EXPECT_FALSE(heap_.describe(pointer));
+}
+
+TEST_F(HeapTest, CapacityComesBackToTheByte) {
+  const std::uint64_t before = heap_.capacity(0)->free;
+  std::vector<void*> pointers;
+  for (const std::uint64_t size : {64, 1000, 4000, 4096, 100000, 3000000}) {
+    pointers.push_back(allocate(size, kHugeFirst));
+  }
+  EXPECT_LT(heap_.capacity(0)->free, before);
+  EXPECT_EQ(heap_.capacity(1)->free, before) << "another device was charged";
+  for (void* pointer : pointers)
+    EXPECT_TRUE(heap_.free(pointer));
+  EXPECT_EQ(heap_.capacity(0)->free, before);
+}
+
+TEST_F(HeapTest, AHugeWishFallsBackAndAHugeNeedFails) {
+  LocalSource tight(1, 3 * kMiB);
+  Heap heap(tight, 1);
+  const auto first = heap.allocate({.size = 1 * kMiB, .policy = kHugeFirst});
+  const auto second = heap.allocate({.size = 1 * kMiB, .policy = kHugeFirst});
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(heap.describe(*first)->page, PageSize::k2MiB);
+  EXPECT_EQ(heap.describe(*second)->page, PageSize::k4KiB);
+  const auto third = heap.allocate({.size = 1, .policy = kHugeOnly});
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Errc::kOutOfMemory);
+  EXPECT_TRUE(mentions(third.error(), "3145728")) << third.error().what();
+}
+
+TEST_F(HeapTest, DoubleFreeIsNamed) {
+  for (const std::uint64_t size : {100, 8192}) {
+    void* pointer = allocate(size);
+    ASSERT_TRUE(heap_.free(pointer));
+    const auto again = heap_.free(pointer);
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, Errc::kInvalidValue);
+    EXPECT_TRUE(mentions(again.error(), "free")) << again.error().what();
+  }
+}
+
+TEST_F(HeapTest, InteriorFreeNamesTheBlock) {
+  for (const std::uint64_t size : {200, 8160}) {
+    void* pointer = allocate(size);
+    const auto wrong = heap_.free(static_cast<char*>(pointer) + 64);
+    ASSERT_FALSE(wrong);
+    EXPECT_EQ(wrong.error().code, Errc::kInvalidValue);
+    EXPECT_TRUE(mentions(wrong.error(), "lies 64 bytes into")) << wrong.error().what();
+    EXPECT_TRUE(mentions(wrong.error(), fmt::format("[{:#x}, ", address_of(pointer))));
+    EXPECT_TRUE(heap_.free(pointer)) << "the block must have survived";
+  }
+}
+
+TEST_F(HeapTest, AForeignAddressIsUnregisteredButAFreedOneIsNot) {
+  int local = 0;
+  EXPECT_EQ(heap_.free(&local).error().code, Errc::kUnregistered);
+  void* pointer = allocate(8192);
+  ASSERT_TRUE(heap_.free(pointer));
+  EXPECT_EQ(heap_.free(pointer).error().code, Errc::kInvalidValue);
+}
+
+TEST_F(HeapTest, AlternatingFreeAndAllocateBehaves) {
+  for (int round = 0; round < 1000; ++round) {
+    auto* piece = static_cast<char*>(allocate(64));
+    auto* block = static_cast<char*>(allocate(4096));
+    std::memset(piece, round, 64);
+    std::memset(block, round, 4096);
+    EXPECT_EQ(piece[63], static_cast<char>(round));
+    EXPECT_TRUE(heap_.free(piece));
+    EXPECT_TRUE(heap_.free(block));
+  }
+}
+
+TEST_F(HeapTest, TheBooksAreNotInMemoryThatUsersCanWrite) {
+  std::vector<char*> pieces;
+  for (int i = 0; i < 100; ++i)
+    pieces.push_back(static_cast<char*>(allocate(64)));
+  for (std::size_t i = 0; i < 100; i += 2)
+    EXPECT_TRUE(heap_.free(pieces[i]));
+  const auto chunk = heap_.registry().find(address_of(pieces[1]));
+  ASSERT_TRUE(chunk);
+  std::memset(reinterpret_cast<void*>(chunk->base), 0xff, chunk->mapped);
+  for (std::size_t i = 0; i < 100; i += 2)
+    pieces[i] = static_cast<char*>(allocate(64));
+  for (char* piece : pieces)
+    EXPECT_TRUE(heap_.free(piece));
+}
+
+// The property behind the documents' test `pointer % 4096 == 0`, and behind no two allocations
+// sharing a byte.
+TEST_F(HeapTest, TenToTheFifthRandomSizesKeepTheirPromises) {
+  std::mt19937_64 random(20240501);
+  struct Live {
+    std::uint64_t size;
+    char mark;
+  };
+  std::map<std::uintptr_t, Live> live;
+  std::uint64_t pieces = 0;
+  std::uint64_t blocks = 0;
+  const auto holds = [](std::uintptr_t base, const Live& l) {
+    const auto* bytes = reinterpret_cast<const char*>(base);
+    return bytes[0] == l.mark && bytes[l.size - 1] == l.mark;
+  };
+  const auto release = [&](std::map<std::uintptr_t, Live>::iterator it) {
+    ASSERT_TRUE(holds(it->first, it->second)) << "somebody else wrote into it";
+    ASSERT_TRUE(heap_.free(reinterpret_cast<void*>(it->first)));
+    live.erase(it);
+  };
+
+  for (int round = 0; round < 100000; ++round) {
+    // Mostly pieces; one block in 50, or the test would measure the kernel.
+    const std::uint64_t limit = round % 50 == 0 ? 40000 : 4064;
+    const std::uint64_t size = 1 + random() % limit;
+    const auto call = random() % 2 == 0 ? AllocCall::kMalloc : AllocCall::kMallocAlign32;
+    const auto made = heap_.allocate({.size = size, .policy = kNormalOnly, .call = call});
+    ASSERT_TRUE(made) << made.error().what();
+    const std::uintptr_t base = address_of(*made);
+    const auto region = heap_.describe(*made);
+    ASSERT_TRUE(region);
+    ASSERT_EQ(region->base, base);
+    ASSERT_GE(region->reported, size);
+    ASSERT_TRUE(is_aligned(base, 64));
+    if (region->kind == RegionKind::kSlab) {
+      ++pieces;
+      ASSERT_FALSE(is_aligned(base, 4096)) << "a piece of " << size << " looks exportable";
+    } else {
+      ++blocks;
+      ASSERT_TRUE(is_aligned(base, bytes_of(region->page)));
+      const auto* bytes = static_cast<const char*>(*made);
+      ASSERT_EQ(std::count(bytes, bytes + size, 0), static_cast<std::ptrdiff_t>(size));
+    }
+    const auto next = live.lower_bound(base);
+    ASSERT_TRUE(next == live.end() || base + region->reported <= next->first);
+    ASSERT_TRUE(next == live.begin() ||
+                std::prev(next)->first + std::prev(next)->second.size <= base);
+    const char mark = static_cast<char>(random());
+    static_cast<char*>(*made)[0] = mark;
+    static_cast<char*>(*made)[size - 1] = mark;
+    live.emplace(base, Live{.size = size, .mark = mark});
+    if (live.size() > 2000) {
+      auto victim = live.lower_bound(base - 4096 * (random() % 64));
+      release(victim == live.end() ? live.begin() : victim);
+    }
+  }
+  EXPECT_GT(pieces, 50000U);
+  EXPECT_GT(blocks, 500U);
+  while (!live.empty())
+    release(live.begin());
+}
+
+TEST_F(HeapTest, MemoryOfAFreshChunkIsZero) {
+  for (const std::uint64_t size : {64, 500, 4000}) {
+    const auto* bytes = static_cast<const char*>(allocate(size));
+    EXPECT_EQ(std::count(bytes, bytes + size, 0), static_cast<std::ptrdiff_t>(size));
+  }
+}
+
+TEST_F(HeapTest, ManyThreadsAllocateAndFree) {
+  constexpr int kThreads = 8;
+  const std::uint64_t before = heap_.capacity(0)->free;
+  std::vector<std::thread> threads;
+  std::array<int, kThreads> failures{};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([this, t, &failures] {
+      std::mt19937_64 random(static_cast<std::uint64_t>(t));
+      std::vector<std::pair<char*, std::uint64_t>> mine;
+      const auto release = [&] {
+        const auto [pointer, size] = mine.back();
+        const char mark = static_cast<char>(t);
+        if (pointer[0] != mark || pointer[size - 1] != mark)
+          ++failures[static_cast<std::size_t>(t)];
+        if (!heap_.free(pointer)) ++failures[static_cast<std::size_t>(t)];
+        mine.pop_back();
+      };
+      for (int round = 0; round < 2000; ++round) {
+        const std::uint64_t size = 1 + random() % (round % 20 == 0 ? 20000 : 2000);
+        const auto made = heap_.allocate({.size = size, .policy = kNormalOnly});
+        if (!made) {
+          ++failures[static_cast<std::size_t>(t)];
+          continue;
+        }
+        auto* pointer = static_cast<char*>(*made);
+        pointer[0] = pointer[size - 1] = static_cast<char>(t);
+        mine.emplace_back(pointer, size);
+        if (!heap_.describe(pointer)) ++failures[static_cast<std::size_t>(t)];
+        if (mine.size() > 20) release();
+      }
+      while (!mine.empty())
+        release();
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const int count : failures)
+    EXPECT_EQ(count, 0);
+  EXPECT_EQ(heap_.capacity(0)->free, before);
+}
+
+TEST_F(HeapTest, OfManyFreesOfOneBlockExactlyOneSucceeds) {
+  for (int round = 0; round < 200; ++round) {
+    void* pointer = allocate(8192);
+    std::vector<std::future<bool>> tries;
+    for (int t = 0; t < 4; ++t) {
+      tries.push_back(std::async(std::launch::async,
+                                 [this, pointer] { return heap_.free(pointer).has_value(); }));
+    }
+    int won = 0;
+    for (auto& one : tries)
+      won += one.get() ? 1 : 0;
+    EXPECT_EQ(won, 1);
+  }
+}
+
+TEST_F(HeapTest, ExportNeedsAPageOfABlock) {
+  auto* block = static_cast<char*>(allocate(3 * 4096));
+  auto* piece = static_cast<char*>(allocate(1024));
+  int local = 0;
+
+  const auto whole = heap_.exportable(block, 3 * 4096 + 32);
+  ASSERT_TRUE(whole) << whole.error().what();
+  EXPECT_EQ(whole->offset, 0U);
+  const auto part = heap_.exportable(block + 4096, 4096);
+  ASSERT_TRUE(part);
+  EXPECT_EQ(part->offset, 4096U);
+
+  EXPECT_EQ(heap_.exportable(block + 64, 64).error().reason, Reason::kNotAligned);
+  EXPECT_TRUE(
+      mentions(heap_.exportable(block + 64, 64).error(), fmt::format("{:#x}", address_of(block))));
+  EXPECT_TRUE(mentions(heap_.exportable(block + 64, 64).error(), "4 KiB"));
+  EXPECT_EQ(heap_.exportable(block, 3 * 4096 + 33).error().reason, Reason::kOutOfRange);
+  EXPECT_EQ(heap_.exportable(block + 4096, 3 * 4096).error().reason, Reason::kOutOfRange);
+  EXPECT_EQ(heap_.exportable(block, 0).error().reason, Reason::kEmptyRange);
+  EXPECT_EQ(heap_.exportable(block, 0).error().code, Errc::kInvalidValue);
+  EXPECT_EQ(heap_.exportable(piece, 1024).error().reason, Reason::kSlabPiece);
+  EXPECT_EQ(heap_.exportable(piece, 1024).error().code, Errc::kRefused);
+  EXPECT_EQ(heap_.exportable(&local, 4).error().code, Errc::kUnregistered);
+}
+
+TEST_F(HeapTest, AHugeBlockIsJudgedByItsOwnPage) {
+  auto* block = static_cast<char*>(allocate(4 * kMiB, kHugeOnly));
+  EXPECT_EQ(heap_.exportable(block + 4096, 4096).error().reason, Reason::kNotAligned);
+  EXPECT_TRUE(heap_.exportable(block + 2 * kMiB, 4096));
+}
+
+TEST_F(HeapTest, FreeWaitsForAnExportOnItsWay) {
+  void* block = allocate(4096);
+  auto hold = heap_.begin_export(block, 4096);
+  ASSERT_TRUE(hold);
+  std::optional<Heap::ExportHold> held(std::move(*hold));
+  auto freed = std::async(std::launch::async, [&] { return heap_.free(block).has_value(); });
+  // Once the free has begun, no export can begin; until it has, one may.
+  while (heap_.begin_export(block, 4096))
+    std::this_thread::yield();
+  EXPECT_TRUE(heap_.describe(block)) << "it went although an export was on its way";
+  held.reset();
+  EXPECT_TRUE(freed.get());
+  EXPECT_FALSE(heap_.describe(block));
+}
+
+}  // namespace
+}  // namespace hufu::memory

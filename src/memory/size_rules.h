@@ -1,0 +1,44 @@
+#pragma once
+
+// From what a caller asks for to what is made of it: the rules of size and page, and nothing else.
+//
+// Three sizes are told apart:
+//   asked     what the caller passed;
+//   reported  asked, rounded up to 32, plus 32 for the calls that promise readable bytes behind the
+//             end. It chooses the page and is what a query of the range answers;
+//   file      what the memory file is long: asked, rounded up to the page. The 32 bytes are never
+//             part of the file, the guard page behind every mapping serves them. So 4096 bytes
+//             take one page, not two.
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace hufu::memory {
+
+// The public call decides about padding and about what the upper bits of a policy mean.
+enum class AllocCall : std::uint8_t {
+  kMalloc,         // Padded. aclrtMalloc, aclrtMallocCached.
+  kMallocAlign32,  // Rounded only.
+  kMallocWithCfg,  // Rounded only; the policy may carry flags above the basic value.
+};
+
+// Requests below this, where small pages do, come from the slab.
+inline constexpr std::uint64_t kSlabLimit = 4 * kKiB;
+
+struct Plan {
+  std::uint64_t reported_size = 0;
+  std::uint64_t file_size = 0;
+  PageSize page = PageSize::k4KiB;
+  bool slab = false;
+  bool may_fall_back = false;  // Huge pages are a wish: when memory is short, small ones do.
+};
+
+// `policy` is an aclrtMemMallocPolicy as the caller passed it, so it can be any number.
+Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t policy);
+
+// The plan to try after `plan` ran out of memory: the same bytes on small pages.
+Plan on_small_pages(const Plan& plan, std::uint64_t size);
+
+}  // namespace hufu::memory

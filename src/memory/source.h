@@ -1,0 +1,73 @@
+#pragma once
+
+// Where blocks come from: somebody who counts the device's capacity and makes empty memory files.
+//
+// memory/ knows no broker. With one, the runtime hands the heap a source that asks it; without one
+// (HUFU_BROKER=none) LocalSource makes the files in this process and counts for this process alone.
+// Either way the file is empty: it is the heap that commits its pages, so that they are charged to
+// the process that uses them.
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+
+namespace hufu::memory {
+
+struct Minted {
+  std::uint64_t id = 0;
+  UniqueFd fd;
+};
+
+struct Capacity {
+  std::uint64_t total = 0;
+  std::uint64_t free = 0;
+};
+
+// Did a descriptor of the block ever leave this process?
+enum class Lent : std::uint8_t { kNever, kOnce };
+
+// Implementations are thread-safe.
+class PageSource {
+ public:
+  PageSource() = default;
+  virtual ~PageSource() = default;
+  PageSource(const PageSource&) = delete;
+  PageSource& operator=(const PageSource&) = delete;
+
+  // An empty, sealed file of `file_size` bytes, charged to `device` until give_back.
+  virtual Result<Minted> mint(int device, std::uint64_t file_size, PageSize page) = 0;
+
+  // The block's life ends. If it was lent, no key of it can be imported once this returns. It
+  // cannot fail in a way that the caller could mend, so it answers nothing.
+  virtual void give_back(std::uint64_t id, Lent lent) = 0;
+
+  virtual Result<Capacity> capacity(int device) = 0;
+};
+
+class LocalSource final : public PageSource {
+ public:
+  LocalSource(int devices, std::uint64_t capacity_per_device);
+
+  Result<Minted> mint(int device, std::uint64_t file_size, PageSize page) override;
+  void give_back(std::uint64_t id, Lent lent) override;
+  Result<Capacity> capacity(int device) override;
+
+ private:
+  struct Charge {
+    int device = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  const std::uint64_t capacity_per_device_;
+  std::mutex mutex_;
+  std::vector<std::uint64_t> used_;  // By device.
+  std::unordered_map<std::uint64_t, Charge> live_;
+  std::uint64_t last_id_ = 0;
+};
+
+}  // namespace hufu::memory

@@ -1,0 +1,63 @@
+#pragma once
+
+// GuardedMapping: the owner of a piece of address space that shows a file's bytes.
+//
+//   base                       base+length        +4096            end
+//   |  the file, MAP_SHARED    |  guard           |  nothing       |
+//   |  [offset,offset+length)  |  private, zeros  |  PROT_NONE     |
+//
+// The guard page serves kernels that read (or scribble) up to a page past the end, as device
+// kernels do: it is this process's own, never part of the file, so nothing that lies beyond the
+// range in the file can be seen through it. The page after it faults.
+//
+// Nothing of it is inherited by fork: a child that could go on writing would be a process that the
+// broker never granted anything. The base is a multiple of `alignment`, in exporter and importer
+// alike, or huge pages could not be mapped as such.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace hufu::os {
+
+inline constexpr std::uint64_t kGuardBytes = 4 * kKiB;
+
+struct MapRange {
+  std::uint64_t offset = 0;  // In the file; a multiple of 4096.
+  std::uint64_t length = 0;  // A multiple of 4096, not 0.
+  Access access = Access::kReadWrite;
+  PageSize alignment = PageSize::k4KiB;
+  bool in_core_dumps = true;  // An importer's dump must not hold the exporter's data.
+};
+
+class GuardedMapping {
+ public:
+  // Looks at `fd` only; the mapping keeps the file alive, so the caller may close it.
+  static Result<GuardedMapping> map(int fd, const MapRange& range);
+
+  GuardedMapping() = default;
+  ~GuardedMapping() { unmap(); }
+  GuardedMapping(GuardedMapping&& other) noexcept;
+  GuardedMapping& operator=(GuardedMapping&& other) noexcept;
+  GuardedMapping(const GuardedMapping&) = delete;
+  GuardedMapping& operator=(const GuardedMapping&) = delete;
+
+  std::byte* base() const { return base_; }
+  std::uint64_t length() const { return length_; }
+
+  // Backs every page now, so that running out of memory is an error here and not a signal later.
+  // `page` of 2 MiB or more asks for huge pages. Not for read-only mappings.
+  Result<void> commit(PageSize page);
+
+  void unmap();
+
+ private:
+  std::byte* reservation_ = nullptr;
+  std::uint64_t reserved_ = 0;
+  std::byte* base_ = nullptr;
+  std::uint64_t length_ = 0;
+};
+
+}  // namespace hufu::os
