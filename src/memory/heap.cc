@@ -59,33 +59,30 @@ Heap::Heap(PageSource& source, int devices) : source_(source) {
 
 Heap::~Heap() = default;
 
-Result<void*> Heap::allocate(const Request& request) {
-  const auto plan = plan_allocation(request.call, request.size, request.policy);
-  if (!plan) return plan.error();
-  if (request.device < 0 || static_cast<std::size_t>(request.device) >= slabs_.size()) {
-    return fail(Errc::kInvalidDevice, Reason::kNoDevice, "device {} of {}: ids start at 0",
-                request.device, slabs_.size());
+Result<void*> Heap::allocate(int device, const Plan& plan) {
+  if (device < 0 || static_cast<std::size_t>(device) >= slabs_.size()) {
+    return fail(Errc::kInvalidDevice, Reason::kNoDevice, "device {} of {}: ids start at 0", device,
+                slabs_.size());
   }
-  if (plan->slab) {
-    const auto piece =
-        slabs_[static_cast<std::size_t>(request.device)]->allocate(plan->reported_size);
+  if (plan.slab) {
+    const auto piece = slabs_[static_cast<std::size_t>(device)]->allocate(plan.reported_size);
     if (!piece) return piece.error();
     return reinterpret_cast<void*>(*piece);
   }
-  auto block = allocate_block(request, *plan);
-  if (block || !plan->may_fall_back || block.error().code != Errc::kOutOfMemory) return block;
-  return allocate_block(request, on_small_pages(*plan, request.size));
+  auto block = allocate_block(device, plan);
+  if (block || !plan.may_fall_back || block.error().code != Errc::kOutOfMemory) return block;
+  return allocate_block(device, on_small_pages(plan));
 }
 
-Result<void*> Heap::allocate_block(const Request& request, const Plan& plan) {
-  auto block = Block::make(source_, request.device, plan.file_size, plan.page);
+Result<void*> Heap::allocate_block(int device, const Plan& plan) {
+  auto block = Block::make(source_, device, plan.file_size, plan.page);
   if (!block) return block.error();
   const Region region{.base = block->base(),
                       .mapped = plan.file_size,
                       .reported = plan.reported_size,
                       .id = block->id(),
                       .page = plan.page,
-                      .device = request.device,
+                      .device = device,
                       .kind = RegionKind::kBlock};
   {
     const std::lock_guard lock(mutex_);

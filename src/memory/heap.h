@@ -47,13 +47,7 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  struct Request {
-    int device = 0;
-    std::uint64_t size = 0;
-    std::uint32_t policy = 0;
-    AllocCall call = AllocCall::kMalloc;
-  };
-  Result<void*> allocate(const Request& request);
+  Result<void*> allocate(int device, const Plan& plan);
 
   // The start of an allocation of this heap. Memory that is somebody else's to end (an import) is
   // an error too. kUnregistered is only for addresses that were never this process's.
@@ -103,7 +97,7 @@ class Heap {
     bool ending = false;
   };
 
-  Result<void*> allocate_block(const Request& request, const Plan& plan);
+  Result<void*> allocate_block(int device, const Plan& plan);
   Result<void> free_block(const Region& region);
 
   PageSource& source_;

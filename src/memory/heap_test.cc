@@ -25,10 +25,14 @@ bool mentions(const Error& error, std::string_view word) {
   return error.what().find(word) != std::string_view::npos;
 }
 
+Plan plan(std::uint64_t size, std::uint32_t policy, AllocCall call = AllocCall::kMalloc) {
+  return *plan_allocation(call, size, policy);
+}
+
 class HeapTest : public testing::Test {
  protected:
   void* allocate(std::uint64_t size, std::uint32_t policy = kNormalOnly) {
-    auto made = heap_.allocate({.size = size, .policy = policy});
+    auto made = heap_.allocate(0, plan(size, policy));
     EXPECT_TRUE(made) << made.error().what();
     return made ? *made : nullptr;
   }
@@ -77,12 +81,12 @@ TEST_F(HeapTest, CapacityComesBackToTheByte) {
 TEST_F(HeapTest, AHugeWishFallsBackAndAHugeNeedFails) {
   LocalSource tight(1, 3 * kMiB);
   Heap heap(tight, 1);
-  const auto first = heap.allocate({.size = 1 * kMiB, .policy = kHugeFirst});
-  const auto second = heap.allocate({.size = 1 * kMiB, .policy = kHugeFirst});
+  const auto first = heap.allocate(0, plan(1 * kMiB, kHugeFirst));
+  const auto second = heap.allocate(0, plan(1 * kMiB, kHugeFirst));
   ASSERT_TRUE(first && second);
   EXPECT_EQ(heap.describe(*first)->page, PageSize::k2MiB);
   EXPECT_EQ(heap.describe(*second)->page, PageSize::k4KiB);
-  const auto third = heap.allocate({.size = 1, .policy = kHugeOnly});
+  const auto third = heap.allocate(0, plan(1, kHugeOnly));
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code, Errc::kOutOfMemory);
   EXPECT_TRUE(mentions(third.error(), "3145728")) << third.error().what();
@@ -172,7 +176,7 @@ TEST_F(HeapTest, TenToTheFifthRandomSizesKeepTheirPromises) {
     const std::uint64_t limit = round % 50 == 0 ? 40000 : 4064;
     const std::uint64_t size = 1 + random() % limit;
     const auto call = random() % 2 == 0 ? AllocCall::kMalloc : AllocCall::kMallocAlign32;
-    const auto made = heap_.allocate({.size = size, .policy = kNormalOnly, .call = call});
+    const auto made = heap_.allocate(0, plan(size, kNormalOnly, call));
     ASSERT_TRUE(made) << made.error().what();
     const std::uintptr_t base = address_of(*made);
     const auto region = heap_.describe(*made);
@@ -234,7 +238,7 @@ TEST_F(HeapTest, ManyThreadsAllocateAndFree) {
       };
       for (int round = 0; round < 2000; ++round) {
         const std::uint64_t size = 1 + random() % (round % 20 == 0 ? 20000 : 2000);
-        const auto made = heap_.allocate({.size = size, .policy = kNormalOnly});
+        const auto made = heap_.allocate(0, plan(size, kNormalOnly));
         if (!made) {
           ++failures[static_cast<std::size_t>(t)];
           continue;

@@ -48,7 +48,7 @@ Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t p
   }
 
   const bool giant = basic == kHuge1GOnly || basic == kHuge1GOnlyP2p;
-  Plan plan;
+  Plan plan{.asked = size};
   plan.reported_size = *round_up(size, kGranule);
   if (call == AllocCall::kMalloc && !giant) plan.reported_size += kOverRead;
 
@@ -81,10 +81,10 @@ Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t p
   return plan;
 }
 
-Plan on_small_pages(const Plan& plan, std::uint64_t size) {
+Plan on_small_pages(const Plan& plan) {
   Plan small = plan;
   small.page = PageSize::k4KiB;
-  small.file_size = *round_up(size, bytes_of(small.page));
+  small.file_size = *round_up(plan.asked, bytes_of(small.page));
   small.may_fall_back = false;
   return small;
 }

@@ -28,6 +28,7 @@ enum class AllocCall : std::uint8_t {
 inline constexpr std::uint64_t kSlabLimit = 4 * kKiB;
 
 struct Plan {
+  std::uint64_t asked = 0;
   std::uint64_t reported_size = 0;
   std::uint64_t file_size = 0;
   PageSize page = PageSize::k4KiB;
@@ -39,6 +40,6 @@ struct Plan {
 Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t policy);
 
 // The plan to try after `plan` ran out of memory: the same bytes on small pages.
-Plan on_small_pages(const Plan& plan, std::uint64_t size);
+Plan on_small_pages(const Plan& plan);
 
 }  // namespace hufu::memory

@@ -85,7 +85,7 @@ TEST(SizeRules, OnlyAWishMayFallBack) {
   EXPECT_FALSE(plan_allocation(kMalloc, kMiB, 6)->may_fall_back);
 
   const auto wish = plan_allocation(kMalloc, kMiB, 0);
-  const Plan fallen = on_small_pages(*wish, kMiB);
+  const Plan fallen = on_small_pages(*wish);
   EXPECT_EQ(fallen.page, PageSize::k4KiB);
   EXPECT_EQ(fallen.file_size, kMiB);
   EXPECT_EQ(fallen.reported_size, wish->reported_size);
