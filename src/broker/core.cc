@@ -1,0 +1,642 @@
+#include "broker/core.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "audit/chain.h"
+#include "os/kernel_abi.h"
+#include "os/memfd.h"
+
+namespace hufu::broker {
+namespace {
+
+std::uint64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+policy::Verdict no(Reason reason, std::uint64_t n0 = 0, std::uint64_t n1 = 0, std::uint64_t n2 = 0,
+                   std::uint64_t n3 = 0) {
+  return {.reason = reason, .number = {n0, n1, n2, n3}};
+}
+
+std::uint64_t number_of(std::int32_t pid) { return static_cast<std::uint32_t>(pid); }
+
+audit::Type type_asked(wire::Kind kind) {
+  switch (kind) {
+    case wire::Kind::kExport:
+      return audit::Type::kExport;
+    case wire::Kind::kImport:
+      return audit::Type::kImport;
+    case wire::Kind::kListPid:
+      return audit::Type::kListAdd;
+    case wire::Kind::kWithdraw:
+      return audit::Type::kWithdraw;
+    case wire::Kind::kClose:
+      return audit::Type::kCloseClaimed;
+    case wire::Kind::kFree:
+      return audit::Type::kFreeClaimed;
+    case wire::Kind::kHello:
+    case wire::Kind::kAttach:
+    case wire::Kind::kMint:
+    case wire::Kind::kStat:
+    case wire::Kind::kWatch:
+    case wire::Kind::kReport:
+    case wire::Kind::kBye:
+    case wire::Kind::kList:
+      return audit::Type::kTripwire;
+  }
+  return audit::Type::kTripwire;
+}
+
+}  // namespace
+
+struct Core::Asking {
+  Session& session;
+  std::uint64_t request;
+  bool one_way;
+  wire::Kind kind;
+};
+
+Core::Core(const CoreOptions& options, KeySeal seal, audit::Log& log, Committer& committer,
+           Reaper& reaper)
+    : options_(options),
+      seal_(std::move(seal)),
+      log_(log),
+      committer_(committer),
+      reaper_(reaper),
+      ledger_(options.devices) {}
+
+bool Core::open(SessionId id, os::PeerIdentity who) {
+  if (ledger_.sessions_of(who.connected.uid) >= options_.limits.sessions_per_uid) return false;
+  ledger_.open_session(id, std::move(who));
+  return true;
+}
+
+Answer Core::handle(SessionId id, std::span<const std::byte> packet,
+                    const os::Credentials& sender) {
+  Session* session = ledger_.session(id);
+  if (session == nullptr) return {.hang_up = true};
+  auto decoded = wire::decode_request(packet);
+  const auto* error = std::get_if<wire::DecodeError>(&decoded);
+  const auto* request = std::get_if<wire::Request>(&decoded);
+  Asking asking{
+      .session = *session,
+      .request = request != nullptr ? request->id : error->request,
+      .one_way = request != nullptr && request->one_way,
+      .kind = request != nullptr ? request->kind() : static_cast<wire::Kind>(error->kind)};
+
+  // The session's pidfd is alive, so its number is nobody else's: equal numbers are one process. A
+  // fork child, a passed socket and a changed uid all differ here.
+  const os::Credentials& connected = session->who.connected;
+  if (sender.pid != connected.pid || sender.uid != connected.uid) {
+    Answer refused = refuse(asking, type_asked(asking.kind),
+                            no(Reason::kIdentityChanged, number_of(connected.pid),
+                               number_of(sender.pid), connected.uid, sender.uid));
+    refused.hang_up = true;
+    return refused;
+  }
+  if (error != nullptr) {
+    const policy::Verdict verdict = no(error->reason, error->number[0], error->number[1]);
+    if (error->reason == Reason::kNotBuilt) return decline(asking, verdict);
+    Answer refused = refuse(asking, audit::Type::kTripwire, verdict);
+    refused.hang_up = true;
+    return refused;
+  }
+  if (session->greeted == (asking.kind == wire::Kind::kHello)) {
+    Answer refused = refuse(asking, audit::Type::kTripwire, no(Reason::kOutOfOrder));
+    refused.hang_up = true;
+    return refused;
+  }
+  Answer result = std::visit([&](const auto& body) { return answer(asking, body); }, request->body);
+  if (request->one_way) result.frame.reset();
+  return result;
+}
+
+Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
+  asking.session.greeted = true;
+  if (const auto twin = ledger_.twin_of(asking.session)) {
+    end(*twin);
+    superseded_.push_back(*twin);
+  }
+  wire::HelloReply body{};
+  body.session = asking.session.id;
+  const std::uint64_t secret[2] = {random_id(), random_id()};
+  static_assert(sizeof(secret) == sizeof(body.secret));
+  std::memcpy(body.secret.data(), secret, sizeof(secret));
+  body.instance = seal_.instance();
+  body.device_capacity = options_.device_capacity;
+  body.devices = options_.devices;
+  body.peer_pid = asking.session.who.connected.pid;
+  body.broker_pid = options_.pid;
+  body.broker_uid = options_.uid;
+  body.mode = static_cast<std::uint32_t>(options_.mode);
+  return reply<wire::Hello>(asking, body);
+}
+
+Answer Core::answer(Asking& asking, const wire::Mint& mint) {
+  if (mint.device >= options_.devices) {
+    return decline(asking, no(Reason::kNoDevice, mint.device, options_.devices));
+  }
+  if (ledger_.blocks() + mint.count > options_.limits.blocks) {
+    return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
+  }
+  const std::uint64_t free = options_.device_capacity - ledger_.used(mint.device);
+  std::uint64_t asked = 0;
+  for (std::uint32_t i = 0; i < mint.count; ++i) {
+    if (__builtin_add_overflow(asked, mint.specs[i].size, &asked)) asked = ~std::uint64_t{0};
+  }
+  if (asked > free) {
+    return decline(asking,
+                   no(Reason::kCapacity, asked, free, options_.device_capacity, mint.device));
+  }
+
+  // All or nothing: the blocks enter the books when every file is there.
+  std::vector<Block> fresh;
+  Answer result;
+  for (std::uint32_t i = 0; i < mint.count; ++i) {
+    const wire::MintSpec& spec = mint.specs[i];
+    auto fd = os::make_memfd("hufu", spec.size, os::Backing::kShmem);
+    if (!fd) return refuse_system(asking, audit::Type::kTripwire, fd.error());
+    // In system mode the inode is the broker's, so no importer needs a future-write seal and the
+    // seals can be closed at once.
+    if (options_.mode == policy::BrokerMode::kSystem) {
+      if (auto sealed = os::add_seals(fd->get(), F_SEAL_SEAL); !sealed) {
+        return refuse_system(asking, audit::Type::kTripwire, sealed.error());
+      }
+    }
+    UniqueFd handed(::fcntl(fd->get(), F_DUPFD_CLOEXEC, 0));
+    if (!handed) return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), 0), errno);
+    Block block;
+    block.id = random_id();
+    block.device = mint.device;
+    block.size = spec.size;
+    block.page = *page_size_of(spec.page);
+    block.fd = std::move(*fd);
+    fresh.push_back(std::move(block));
+    result.fds.push_back(std::move(handed));
+  }
+  wire::MintReply body{};
+  body.count = mint.count;
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    body.blocks[i] = fresh[i].id;
+    body.backing[i] = fresh[i].backing;
+    result.minted.push_back(fresh[i].id);
+    ledger_.add_block(asking.session, std::move(fresh[i]));
+  }
+  result.frame = reply<wire::Mint>(asking, body).frame;
+  return result;
+}
+
+Answer Core::answer(Asking& asking, const wire::Free& free) {
+  Block* block = ledger_.block(free.block);
+  if (block == nullptr || block->owner != asking.session.id) {
+    return refuse(asking, audit::Type::kFreeClaimed, no(Reason::kUnknownBlock, free.block));
+  }
+  // Memory that never left its process is nobody's business and makes no record.
+  if (block->sealed_for) {
+    audit::Record record =
+        record_of(audit::Type::kFreeClaimed, audit::Outcome::kInfo, asking.session, asking.request);
+    record.size = block->size;
+    record.page = static_cast<std::uint32_t>(bytes_of(block->page));
+    record.refs_after = block->held;
+    record.aux = block->shares.size();
+    (void)recorded(record);  // A release is never refused, recorded or not.
+  }
+  std::vector<UniqueFd> gone;
+  ledger_.free_block(asking.session, *block, gone);
+  reaper_.take(std::move(gone));
+  return reply<wire::Free>(asking, {});
+}
+
+Result<void> Core::seal_for_export(Block& block, Access access) {
+  if (block.sealed_for || options_.mode == policy::BrokerMode::kSystem) return {};
+  const auto seals = os::seals_of(block.fd.get());
+  if (!seals) return seals.error();
+  const int expected = F_SEAL_SHRINK | F_SEAL_GROW;
+  if ((*seals & ~F_SEAL_EXEC) != expected) {
+    return fail(Errc::kRefused, Reason::kSealsChanged, "seals {:#x}, expected {:#x}", *seals,
+                expected);
+  }
+  const int added = access == Access::kReadOnly ? F_SEAL_FUTURE_WRITE | F_SEAL_SEAL : F_SEAL_SEAL;
+  return os::add_seals(block.fd.get(), added);
+}
+
+Answer Core::answer(Asking& asking, const wire::Export& request) {
+  Block* block = ledger_.block(request.block);
+  if (block == nullptr || block->owner != asking.session.id) {
+    return refuse(asking, audit::Type::kExport, no(Reason::kUnknownBlock, request.block));
+  }
+  const auto file = os::facts_of(block->fd.get());
+  if (!file) return refuse_system(asking, audit::Type::kExport, file.error());
+
+  audit::Record record =
+      record_of(audit::Type::kExport, audit::Outcome::kAllow, asking.session, asking.request);
+  record.offset = request.offset;
+  record.size = request.size;
+  record.page = static_cast<std::uint32_t>(bytes_of(block->page));
+  const auto answer = policy::decide_export(
+      request, {.size = file->size,
+                .committed = file->committed,
+                .page = block->page,
+                .sealed = block->sealed_for.has_value(),
+                .sealed_for = block->sealed_for.value_or(Access::kReadWrite)});
+  if (!answer.verdict.allowed()) {
+    return refuse(asking, audit::Type::kExport, answer.verdict, record);
+  }
+  if (asking.session.exported.size() >= options_.limits.exports_per_session) {
+    return refuse(asking, audit::Type::kExport,
+                  no(Reason::kTooManyExports, asking.session.exported.size(),
+                     options_.limits.exports_per_session),
+                  record);
+  }
+  const Access access =
+      (request.flags & wire::kReadOnly) != 0 ? Access::kReadOnly : Access::kReadWrite;
+  if (auto sealed = seal_for_export(*block, access); !sealed) {
+    return refuse(asking, audit::Type::kExport,
+                  no(Reason::kSealsChanged, static_cast<std::uint64_t>(sealed.error().sys_errno)),
+                  record);
+  }
+  block->sealed_for = access;
+
+  const Session& session = asking.session;
+  Share share;
+  share.id = random_id();
+  share.exporter = {.session = session.id,
+                    .pid = session.who.connected.pid,
+                    .pidfs_inode = session.who.pidfs_inode,
+                    .uid = session.who.connected.uid,
+                    .gid = session.who.connected.gid,
+                    .name = session.who.name};
+  share.range = answer.range;
+  share.asked_size = request.size;
+  share.flags = request.flags;
+  share.access = access;
+  share.created_ns = now_ns();
+  const KeyBytes key = seal_.seal({.share = share.id,
+                                   .offset = share.range.offset,
+                                   .size = share.range.size,
+                                   .flags = static_cast<std::uint8_t>(share.flags)});
+  const audit::Id128 id = audit::key_id(key);
+  std::memcpy(share.public_id.data(), id.data(), id.size());
+
+  describe(record, share, *block);
+  if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
+
+  wire::ExportReply body{};
+  body.key = text_of(key);
+  body.public_id = share.public_id;
+  body.share = share.id;
+  ledger_.add_share(asking.session, *block, std::move(share));
+  return reply<wire::Export>(asking, body);
+}
+
+Core::Found Core::find(const wire::KeyText& text) {
+  Found found;
+  const auto key = key_from(wire::view_of(text));
+  if (!key) {
+    found.verdict = no(Reason::kKeyMalformed, text.length);
+    return found;
+  }
+  found.key_id = audit::key_id(*key);
+  const auto contents = seal_.open(*key);
+  if (!contents) {
+    found.verdict = no(Reason::kKeyUnknown);
+    return found;
+  }
+  Share* share = ledger_.share(contents->share);
+  // The sealed range is compared although nobody can alter it: a mistake of ours must not become
+  // somebody's memory.
+  const bool same = share != nullptr && share->range.offset == contents->offset &&
+                    share->range.size == contents->size;
+  if (!same) {
+    found.verdict = no(Reason::kExportEnded);
+    return found;
+  }
+  found.share = share;
+  return found;
+}
+
+policy::ShareFacts Core::facts_of(const Share& share, const Block& block,
+                                  std::vector<policy::Listed>& listed) const {
+  listed.reserve(share.listed.size());
+  for (const ListedProcess& process : share.listed) {
+    listed.push_back({.pid = process.pid,
+                      .pidfs_inode = process.pidfs_inode,
+                      .alive = process.pidfd.valid() && !os::has_ended(process.pidfd.get())});
+  }
+  return {.live = share.live,
+          .exporter = {.pid = share.exporter.pid,
+                       .pidfs_inode = share.exporter.pidfs_inode,
+                       .uid = share.exporter.uid,
+                       .gid = share.exporter.gid,
+                       .groups = {}},
+          .any_process = (share.flags & wire::kAnyProcess) != 0,
+          .listed = listed,
+          .access = share.access,
+          .whole_block = share.whole_block(block),
+          .size = share.range.size,
+          .block_size = block.size};
+}
+
+Answer Core::answer(Asking& asking, const wire::Import& import) {
+  Session& session = asking.session;
+  Found found = find(import.key);
+  audit::Record record =
+      record_of(audit::Type::kImport, audit::Outcome::kAllow, session, asking.request);
+  record.key_id = found.key_id;
+  if (found.share == nullptr) {
+    return refuse(asking, audit::Type::kImport, found.verdict, record);
+  }
+  Share& share = *found.share;
+  Block& block = *ledger_.block(share.block);
+  describe(record, share, block);
+  std::vector<policy::Listed> listed;
+  const auto decided = policy::decide_import(session.process(), facts_of(share, block, listed),
+                                             import.access, options_.mode, options_.overflow);
+  if (!decided.verdict.allowed()) {
+    return refuse(asking, audit::Type::kImport, decided.verdict, record);
+  }
+  const auto file = os::facts_of(block.fd.get());
+  if (!file) return refuse_system(asking, audit::Type::kImport, file.error());
+  if (file->size < share.range.offset + share.range.size) {
+    return refuse(
+        asking, audit::Type::kImport,
+        no(Reason::kOutOfRange, share.range.offset, share.range.size, file->size, file->size),
+        record);
+  }
+  auto fd = os::reopen(block.fd.get(), decided.access);
+  if (!fd) return refuse_system(asking, audit::Type::kImport, fd.error());
+
+  const bool repeat = session.held.contains(share.id);
+  record.access = decided.access;
+  record.refs_after = static_cast<std::uint32_t>(share.holders.size() + (repeat ? 0U : 1U));
+  if (repeat) record.flags |= kRecordRepeat;
+  if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
+  ledger_.hold(session, share);
+
+  wire::ImportReply body{};
+  body.share = share.id;
+  body.offset = share.range.offset;
+  body.size = share.range.size;
+  body.reported_size = share.asked_size;
+  body.page = static_cast<std::uint32_t>(bytes_of(block.page));
+  body.access = static_cast<std::uint32_t>(decided.access);
+  body.device = block.device;
+  body.exporter_pid = share.exporter.pid;
+  body.backing = block.backing;
+  body.public_id = share.public_id;
+  Answer result = reply<wire::Import>(asking, body);
+  result.fds.push_back(std::move(*fd));
+  if (!repeat) result.granted = share.id;
+  return result;
+}
+
+Answer Core::answer(Asking& asking, const wire::Close& close) {
+  Share* share = ledger_.share(close.share);
+  if (share == nullptr || !asking.session.held.contains(close.share)) {
+    return refuse(asking, audit::Type::kCloseClaimed, no(Reason::kNotImported));
+  }
+  audit::Record record =
+      record_of(audit::Type::kCloseClaimed, audit::Outcome::kInfo, asking.session, asking.request);
+  describe(record, *share, *ledger_.block(share->block));
+  record.refs_after -= 1;
+  (void)recorded(record);  // A release is never refused, recorded or not.
+  std::vector<UniqueFd> gone;
+  ledger_.let_go(asking.session, *share, gone);
+  reaper_.take(std::move(gone));
+  return reply<wire::Close>(asking, {});
+}
+
+Answer Core::answer(Asking& asking, const wire::Withdraw& withdraw) {
+  Found found = find(withdraw.key);
+  audit::Record record =
+      record_of(audit::Type::kWithdraw, audit::Outcome::kInfo, asking.session, asking.request);
+  record.key_id = found.key_id;
+  if (found.share == nullptr) {
+    return refuse(asking, audit::Type::kWithdraw, found.verdict, record);
+  }
+  const Block& block = *ledger_.block(found.share->block);
+  describe(record, *found.share, block);
+  std::vector<policy::Listed> listed;
+  const auto verdict =
+      policy::decide_withdraw(asking.session.process(), facts_of(*found.share, block, listed));
+  if (!verdict.allowed()) return refuse(asking, audit::Type::kWithdraw, verdict, record);
+  (void)recorded(record);
+  ledger_.end_share(*found.share);
+  return reply<wire::Withdraw>(asking, {});
+}
+
+Answer Core::answer(Asking& asking, const wire::ListPid& list) {
+  Session& session = asking.session;
+  Found found = find(list.key);
+  audit::Record record =
+      record_of(audit::Type::kListAdd, audit::Outcome::kAllow, session, asking.request);
+  record.key_id = found.key_id;
+  if (found.share == nullptr) {
+    return refuse(asking, audit::Type::kListAdd, found.verdict, record);
+  }
+  Share& share = *found.share;
+  const Block& block = *ledger_.block(share.block);
+  describe(record, share, block);
+  std::vector<policy::Listed> facts;
+  const auto verdict =
+      policy::decide_list(session.process(), facts_of(share, block, facts), list.count);
+  if (!verdict.allowed()) return refuse(asking, audit::Type::kListAdd, verdict, record);
+
+  // All or nothing. 0 and the exporter's own pid are skipped, as the device runtime does.
+  std::vector<ListedProcess> fresh;
+  for (std::uint32_t i = 0; i < list.count; ++i) {
+    const std::int32_t pid = list.pids[i];
+    if (pid == 0 || pid == share.exporter.pid) continue;
+    auto pidfd = os::open_pidfd(pid);
+    if (!pidfd) {
+      return refuse(asking, audit::Type::kListAdd, no(Reason::kNoSuchProcess, number_of(pid)),
+                    record);
+    }
+    const std::uint64_t inode = os::pidfs_inode_of(pidfd->get());
+    const policy::Process process{.pid = pid, .pidfs_inode = inode, .groups = {}};
+    const auto known = [&](const policy::Listed& entry) {
+      return policy::same_process(process, entry);
+    };
+    if (std::ranges::any_of(facts, known)) continue;
+    facts.push_back({.pid = pid, .pidfs_inode = inode, .alive = true});
+    fresh.push_back(
+        {.pid = pid, .pidfs_inode = inode, .pidfd = inode == 0 ? std::move(*pidfd) : UniqueFd()});
+  }
+  for (const ListedProcess& process : fresh) {
+    record.aux = number_of(process.pid);
+    if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
+  }
+  const wire::ListPidReply body{
+      .added = static_cast<std::uint32_t>(fresh.size()),
+      .listed = static_cast<std::uint32_t>(share.listed.size() + fresh.size())};
+  std::ranges::move(fresh, std::back_inserter(share.listed));
+  return reply<wire::ListPid>(asking, body);
+}
+
+Answer Core::answer(Asking& asking, const wire::Stat& stat) {
+  if (stat.device >= options_.devices) {
+    return decline(asking, no(Reason::kNoDevice, stat.device, options_.devices));
+  }
+  const Session& session = asking.session;
+  return reply<wire::Stat>(asking, {.capacity = options_.device_capacity,
+                                    .used = ledger_.used(stat.device),
+                                    .used_here = session.bytes,
+                                    .blocks_here = session.blocks.size(),
+                                    .exports_here = session.exported.size(),
+                                    .imports_here = session.held.size()});
+}
+
+Answer Core::answer(Asking& asking, const wire::Report& report) {
+  const auto reason = static_cast<Reason>(report.reason);
+  audit::Record record =
+      record_of(audit::Type::kDeny, audit::Outcome::kDeny, asking.session, asking.request);
+  record.size = report.size;
+  record.flags = kRecordClientClaim;
+  const audit::Type asked =
+      reason == Reason::kUnregistered ? audit::Type::kIllegalAddress : audit::Type::kExport;
+  Answer result = refuse(asking, asked, no(reason, report.address), record);
+  result.frame = reply<wire::Report>(asking, {}).frame;
+  return result;
+}
+
+Answer Core::answer(Asking& asking, const wire::List& list) {
+  const std::uint32_t uid = asking.session.who.connected.uid;
+  wire::ListReply body{};
+  ShareId after = list.after;
+  const Share* share = ledger_.share_after(after);
+  while (share != nullptr && share->exporter.uid != uid && uid != 0) {
+    share = ledger_.share_after(share->id);
+  }
+  if (share != nullptr) {
+    const Block& block = *ledger_.block(share->block);
+    body.share = share->id;
+    body.public_id = share->public_id;
+    body.offset = share->range.offset;
+    body.size = share->range.size;
+    body.age_ns = now_ns() - share->created_ns;
+    body.page = static_cast<std::uint32_t>(bytes_of(block.page));
+    body.access = static_cast<std::uint32_t>(share->access);
+    body.flags = share->flags;
+    body.listed = static_cast<std::uint32_t>(share->listed.size());
+    body.importers = static_cast<std::uint32_t>(share->holders.size());
+    body.owner_uid = share->exporter.uid;
+    body.owner_pid = share->exporter.pid;
+    body.live = share->live ? 1 : 0;
+    body.owner_name = share->exporter.name;
+  }
+  return reply<wire::List>(asking, body);
+}
+
+Answer Core::answer(Asking& /*asking*/, const wire::Bye& /*bye*/) { return {.hang_up = true}; }
+
+void Core::undelivered(SessionId id, const Answer& answer) {
+  Session* session = ledger_.session(id);
+  if (session == nullptr) return;
+  std::vector<UniqueFd> gone;
+  for (const BlockId minted : answer.minted) {
+    if (Block* block = ledger_.block(minted)) ledger_.free_block(*session, *block, gone);
+  }
+  if (Share* share = answer.granted != 0 ? ledger_.share(answer.granted) : nullptr) {
+    audit::Record record =
+        record_of(audit::Type::kGrantUndelivered, audit::Outcome::kInfo, *session, 0);
+    describe(record, *share, *ledger_.block(share->block));
+    record.refs_after -= 1;
+    (void)recorded(record);
+    ledger_.let_go(*session, *share, gone);
+  }
+  reaper_.take(std::move(gone));
+}
+
+void Core::end(SessionId id) {
+  Session* session = ledger_.session(id);
+  if (session == nullptr) return;
+  const std::uint64_t suppressed = refusals_.take_suppressed(session->who.connected.uid);
+  if (suppressed != 0) {
+    audit::Record record = record_of(audit::Type::kSuppressed, audit::Outcome::kInfo, *session, 0);
+    record.aux = suppressed;
+    (void)recorded(record);
+  }
+  if (!session->held.empty() || !session->exported.empty()) {
+    audit::Record record = record_of(audit::Type::kProcessExit, audit::Outcome::kInfo, *session, 0);
+    record.aux = session->held.size();
+    record.size = session->bytes;
+    (void)recorded(record);
+  }
+  std::vector<UniqueFd> gone;
+  ledger_.end_session(*session, gone);
+  reaper_.take(std::move(gone));
+}
+
+std::vector<SessionId> Core::take_superseded() { return std::exchange(superseded_, {}); }
+
+Answer Core::refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict,
+                    audit::Record record) {
+  const std::uint32_t uid = asking.session.who.connected.uid;
+  const auto budget = refusals_.ask(uid, now_ns());
+  if (budget.suppressed_before != 0) {
+    audit::Record suppressed =
+        record_of(audit::Type::kSuppressed, audit::Outcome::kInfo, asking.session, asking.request);
+    suppressed.aux = budget.suppressed_before;
+    (void)recorded(suppressed);
+  }
+  if (budget.write) {
+    const bool illegal = asked == audit::Type::kIllegalAddress;
+    record.type = illegal ? audit::Type::kIllegalAddress : audit::Type::kDeny;
+    record.outcome = audit::Outcome::kDeny;
+    record.reason = verdict.reason;
+    record.aux = illegal ? verdict.number[0] : static_cast<std::uint64_t>(asked);
+    (void)recorded(record);  // A refusal stands, recorded or not.
+  }
+  return decline(asking, verdict);
+}
+
+Answer Core::refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict) {
+  return refuse(asking, asked, verdict,
+                record_of(asked, audit::Outcome::kDeny, asking.session, asking.request));
+}
+
+Answer Core::refuse_system(Asking& asking, audit::Type asked, const Error& error) {
+  const auto sys_errno = static_cast<std::uint64_t>(error.sys_errno);
+  if (asked == audit::Type::kTripwire) {
+    return decline(asking, no(error.reason, sys_errno), error.sys_errno);
+  }
+  Answer refused = refuse(asking, asked, no(error.reason, sys_errno));
+  return refused;
+}
+
+Answer Core::decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno) {
+  wire::Refusal body{};
+  body.reason = static_cast<std::uint16_t>(verdict.reason);
+  body.sys_errno = sys_errno;
+  body.number = verdict.number;
+  Answer result;
+  result.frame = wire::encode(asking.kind, wire::kReply | wire::kRefused, asking.request, body);
+  return result;
+}
+
+template <class Request>
+Answer Core::reply(const Asking& asking, const typename wire::Protocol<Request>::Reply& body) {
+  Answer result;
+  result.frame = wire::encode(wire::Protocol<Request>::kKind, wire::kReply, asking.request, body);
+  return result;
+}
+
+bool Core::recorded(audit::Record& record) {
+  // A log that was altered before this run records on, but nothing is granted on its word.
+  if (record.outcome == audit::Outcome::kAllow && log_.state() != audit::Log::State::kOpen) {
+    return false;
+  }
+  if (!log_.append(record)) return false;
+  committer_.nudge();
+  return true;
+}
+
+}  // namespace hufu::broker

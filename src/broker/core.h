@@ -1,0 +1,123 @@
+#pragma once
+
+// The broker's protocol, without its sockets: a packet and its sender's credentials in, an answer
+// out.
+//
+// A grant always goes the same way, and in this order: decide (policy), write the record (audit),
+// change the books (ledger), answer. What cannot be recorded is not granted. An answer that cannot
+// be delivered is taken back with undelivered().
+//
+// One thread. Nothing here blocks on a peer; the record's write is the only I/O on the way.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "audit/log.h"
+#include "broker/committer.h"
+#include "broker/key_seal.h"
+#include "broker/ledger.h"
+#include "broker/reaper.h"
+#include "broker/records.h"
+#include "os/process.h"
+#include "policy/decide.h"
+#include "wire/codec.h"
+
+namespace hufu::broker {
+
+// What one peer can make the broker keep. Each names what it bounds; base/reason.h has the refusal.
+struct Limits {
+  std::uint64_t sessions_per_uid = 512;
+  std::uint64_t exports_per_session = 8192;
+  std::uint64_t blocks = 16384;  // Descriptors: one per block.
+};
+
+struct CoreOptions {
+  policy::BrokerMode mode = policy::BrokerMode::kPersonal;
+  std::uint32_t devices = 4;
+  std::uint64_t device_capacity = 0;
+  Limits limits;
+  policy::OverflowIds overflow;
+  std::int32_t pid = 0;
+  std::uint32_t uid = 0;
+};
+
+// What goes back to the peer.
+struct Answer {
+  std::optional<wire::Frame> frame;  // Nothing after a one-way message.
+  std::vector<UniqueFd> fds;
+  bool hang_up = false;
+  // What undelivered() would take back.
+  ShareId granted = 0;
+  std::vector<BlockId> minted;
+};
+
+class Core {
+ public:
+  Core(const CoreOptions& options, KeySeal seal, audit::Log& log, Committer& committer,
+       Reaper& reaper);
+
+  // False when the user has too many sessions: hang up.
+  bool open(SessionId id, os::PeerIdentity who);
+  Answer handle(SessionId id, std::span<const std::byte> packet, const os::Credentials& sender);
+  void undelivered(SessionId id, const Answer& answer);
+  // The process ended, hung up or said BYE. Safe to call for a session that is already over.
+  void end(SessionId id);
+
+  // Sessions that ended inside handle() because their process said HELLO again; the server closes
+  // their sockets.
+  std::vector<SessionId> take_superseded();
+
+  const Ledger& ledger() const { return ledger_; }
+
+ private:
+  struct Asking;  // The session and the request being answered.
+
+  Answer answer(Asking& asking, const wire::Hello& hello);
+  Answer answer(Asking& asking, const wire::Mint& mint);
+  Answer answer(Asking& asking, const wire::Free& free);
+  Answer answer(Asking& asking, const wire::Export& request);
+  Answer answer(Asking& asking, const wire::Withdraw& withdraw);
+  Answer answer(Asking& asking, const wire::Import& import);
+  Answer answer(Asking& asking, const wire::Close& close);
+  Answer answer(Asking& asking, const wire::ListPid& list);
+  Answer answer(Asking& asking, const wire::Stat& stat);
+  Answer answer(Asking& asking, const wire::Report& report);
+  Answer answer(Asking& asking, const wire::List& list);
+  Answer answer(Asking& asking, const wire::Bye& bye);
+
+  // Finds the share that a key text opens; the refusal says why there is none.
+  struct Found {
+    Share* share = nullptr;
+    policy::Verdict verdict;
+    audit::Id128 key_id{};
+  };
+  Found find(const wire::KeyText& key);
+  policy::ShareFacts facts_of(const Share& share, const Block& block,
+                              std::vector<policy::Listed>& listed) const;
+  Result<void> seal_for_export(Block& block, Access access);
+
+  // Writes the refusal's record (within the user's budget) and makes the answer.
+  Answer refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict,
+                audit::Record record);
+  Answer refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict);
+  Answer refuse_system(Asking& asking, audit::Type asked, const Error& error);
+  // The same without a record: nothing was attempted that concerns anybody's memory.
+  static Answer decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno = 0);
+  template <class Request>
+  static Answer reply(const Asking& asking, const typename wire::Protocol<Request>::Reply& body);
+  bool recorded(audit::Record& record);
+
+  CoreOptions options_;
+  KeySeal seal_;
+  audit::Log& log_;
+  Committer& committer_;
+  Reaper& reaper_;
+  Ledger ledger_;
+  RefusalBudget refusals_;
+  std::vector<SessionId> superseded_;
+};
+
+}  // namespace hufu::broker

@@ -1,0 +1,142 @@
+#pragma once
+
+// Who owns which block, who exported what, who holds it: the broker's books.
+//
+//   Session --owns--> Block <--is a range of-- Share <--holds-- Session (importer)
+//
+// Always true:
+//   * a block exists while its owner has not freed it OR somebody holds a share of it;
+//   * used(device) is the sum of the sizes of the blocks that exist;
+//   * a share of a session that ended, or of a freed block, is not live, and never becomes live;
+//   * a share is forgotten when it is neither live nor held;
+//   * a session holds a share once or not at all (the client counts its own opens, D17).
+// Nothing here does I/O or decides anything. Descriptors of blocks that cease to exist are handed
+// out, to be closed where closing may take time.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "os/process.h"
+#include "policy/decide.h"
+#include "wire/message.h"
+
+namespace hufu::broker {
+
+using SessionId = std::uint64_t;
+using BlockId = std::uint64_t;
+using ShareId = std::uint64_t;
+using PublicId = std::array<std::uint8_t, 16>;
+
+struct Session {
+  SessionId id = 0;
+  os::PeerIdentity who;
+  bool greeted = false;
+  std::set<BlockId> blocks;    // Owned.
+  std::set<ShareId> exported;  // Live shares of its blocks.
+  std::set<ShareId> held;      // Imported.
+  std::uint64_t bytes = 0;     // Of its blocks.
+
+  policy::Process process() const {
+    return {.pid = who.connected.pid,
+            .pidfs_inode = who.pidfs_inode,
+            .uid = who.connected.uid,
+            .gid = who.connected.gid,
+            .groups = who.groups};
+  }
+};
+
+struct Block {
+  BlockId id = 0;
+  SessionId owner = 0;  // 0: freed, kept for those who still hold a share.
+  std::uint32_t device = 0;
+  std::uint64_t size = 0;
+  PageSize page = PageSize::k4KiB;
+  wire::Backing backing = wire::Backing::kShmem;
+  UniqueFd fd;                       // The original file; importers get fresh reopens of it.
+  std::optional<Access> sealed_for;  // Decided by the first export, for good.
+  std::uint32_t held = 0;            // By how many (session, share) pairs.
+  std::set<ShareId> shares;          // Live ones.
+};
+
+// A process on a whitelist. `pidfd` is held only where inodes do not identify a process.
+struct ListedProcess {
+  std::int32_t pid = 0;
+  std::uint64_t pidfs_inode = 0;
+  UniqueFd pidfd;
+};
+
+// Who exported: kept after the session is gone.
+struct Exporter {
+  SessionId session = 0;
+  std::int32_t pid = 0;
+  std::uint64_t pidfs_inode = 0;
+  std::uint32_t uid = 0;
+  std::uint32_t gid = 0;
+  std::array<char, 16> name{};
+};
+
+struct Share {
+  ShareId id = 0;
+  BlockId block = 0;
+  Exporter exporter;
+  policy::Range range;
+  std::uint64_t asked_size = 0;  // What the exporter named; range.size rounds it up.
+  std::uint32_t flags = 0;       // wire::ExportFlag
+  Access access = Access::kReadWrite;
+  PublicId public_id{};
+  std::uint64_t created_ns = 0;
+  bool live = true;
+  std::vector<ListedProcess> listed;
+  std::set<SessionId> holders;
+
+  bool whole_block(const Block& of) const { return range.offset == 0 && range.size == of.size; }
+};
+
+class Ledger {
+ public:
+  explicit Ledger(std::uint32_t devices) : used_(devices, 0) {}
+
+  Session& open_session(SessionId id, os::PeerIdentity who);
+  Session* session(SessionId id);
+  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t sessions_of(std::uint32_t uid) const;
+  // The other session of the same process, if there is one (it called exec, or lost its socket).
+  std::optional<SessionId> twin_of(const Session& session) const;
+
+  Block& add_block(Session& owner, Block block);
+  Block* block(BlockId id);
+  std::size_t blocks() const { return blocks_.size(); }
+  std::uint64_t used(std::uint32_t device) const { return used_[device]; }
+
+  Share& add_share(Session& exporter, Block& block, Share share);
+  Share* share(ShareId id);
+  std::size_t shares() const { return shares_.size(); }
+  // The live or held share with the smallest id above `after`.
+  const Share* share_after(ShareId after) const;
+
+  // Each of these takes the session's claim away; descriptors of blocks that thereby cease to exist
+  // are appended to `gone`.
+  void end_share(Share& share);
+  void free_block(Session& owner, Block& block, std::vector<UniqueFd>& gone);
+  void hold(Session& session, Share& share);
+  void let_go(Session& session, Share& share, std::vector<UniqueFd>& gone);
+  void end_session(Session& session, std::vector<UniqueFd>& gone);
+
+ private:
+  void forget_share_if_over(Share& share);
+  void drop_block_if_over(Block& block, std::vector<UniqueFd>& gone);
+
+  std::unordered_map<SessionId, Session> sessions_;
+  std::unordered_map<BlockId, Block> blocks_;
+  std::map<ShareId, Share> shares_;  // Ordered: `hufu ls` walks it in steps.
+  std::vector<std::uint64_t> used_;
+};
+
+}  // namespace hufu::broker
