@@ -1,13 +1,19 @@
 #include "audit/log.h"
 
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,6 +28,7 @@ using test::append_events;
 using test::begin_fixed_log;
 using test::fixed_options;
 using test::read_file;
+using test::segment_path;
 using test::TemporaryDirectory;
 using test::write_file;
 
@@ -199,6 +206,269 @@ TEST(Log, ADirectoryThatOthersMayWriteIsRefused) {
   const auto log = Log::open(options);
   ASSERT_FALSE(log);
   EXPECT_NE(log.error().what().find("0777"), std::string_view::npos) << log.error().what();
+}
+
+// --- What open() finds.
+// ---------------------------------------------------------------------------
+
+// START, `events`, and then the process dies.
+void make_log(const std::string& directory, std::uint64_t events) {
+  auto log = Log::open(begin_fixed_log(directory));
+  ASSERT_TRUE(log) << log.error().what();
+  append_events(*log, events);
+}
+
+TEST(LogRecovery, AWriteCutAtAnyByteLosesThatRecordOnlyAndSaysSo) {
+  const TemporaryDirectory home;
+  make_log(home.path(), 5);
+  const std::string file = segment_path(home.path(), 1);
+  const auto before = read_file(file);
+  const auto earlier = records_in(home.path());
+  ASSERT_EQ(earlier.size(), 6U);
+  constexpr std::size_t kLast = 6 * kRecordBytes;
+  for (std::size_t kept = 1; kept < kRecordBytes; ++kept) {
+    auto torn = before;
+    std::fill(torn.begin() + kLast + static_cast<std::ptrdiff_t>(kept), torn.end(), std::byte{0});
+    if (torn == before) continue;  // What was cut was zero anyway.
+    write_file(file, torn);
+    EXPECT_EQ(verify_directory(home.path()).status, Status::kRecoveredTail) << kept;
+    {
+      auto log = Log::open(fixed_options(home.path()));
+      ASSERT_TRUE(log) << log.error().what();
+      EXPECT_EQ(log->state(), Log::State::kOpen);
+      ASSERT_TRUE(log->recovery()) << kept;
+      ASSERT_TRUE(log->stop());
+    }
+    const auto records = records_in(home.path());
+    ASSERT_EQ(records.size(), 8U) << kept;  // 5 are left, RECOVERY, START, STOP
+    for (std::size_t i = 0; i < 5; ++i)
+      EXPECT_EQ(encode(records[i]), encode(earlier[i]));
+    const auto& recovery = std::get<Recovery>(records[5].own);
+    EXPECT_EQ(recovery.kind, Recovery::Kind::kTornTail);
+    EXPECT_EQ(recovery.first_bad_seq, 6U);
+    EXPECT_EQ(recovery.offset, kLast);
+    EXPECT_EQ(recovery.bytes, kRecordBytes);
+    EXPECT_EQ(recovery.sha256, Sha256().of({std::span(torn).subspan(kLast, kRecordBytes)}));
+    const Verdict verdict = verify_directory(home.path());
+    EXPECT_EQ(verdict.status, Status::kRecoveredTail) << verdict.what;
+    EXPECT_EQ(verdict.bad_seq, 6U);
+  }
+}
+
+TEST(LogRecovery, ACutRotateIsWrittenAgain) {
+  const TemporaryDirectory home;
+  make_log(home.path(), 14);  // With START 15: the last one makes segment 2.
+  std::filesystem::remove(segment_path(home.path(), 2));
+  auto bytes = read_file(segment_path(home.path(), 1));
+  std::fill(bytes.end() - 200, bytes.end(), std::byte{0});
+  write_file(segment_path(home.path(), 1), bytes);
+  {
+    auto log = Log::open(fixed_options(home.path()));
+    ASSERT_TRUE(log) << log.error().what();
+    EXPECT_EQ(log->recovery()->kind, Recovery::Kind::kTornTail);
+    ASSERT_TRUE(log->stop());
+  }
+  const Verdict verdict = verify_directory(home.path());
+  EXPECT_EQ(verdict.status, Status::kRecoveredTail) << verdict.what;
+  EXPECT_EQ(verdict.records, 18U);
+}
+
+TEST(LogRecovery, ADeathBetweenTwoSegmentsIsMendedAndRecorded) {
+  const TemporaryDirectory home;
+  make_log(home.path(), 14);
+  std::filesystem::remove(segment_path(home.path(), 2));
+  EXPECT_EQ(verify_directory(home.path()).status, Status::kEndsEarly);
+  {
+    auto log = Log::open(fixed_options(home.path()));
+    ASSERT_TRUE(log) << log.error().what();
+    EXPECT_EQ(log->recovery()->kind, Recovery::Kind::kSegmentMissing);
+    EXPECT_EQ(log->recovery()->segment, 2U);
+    ASSERT_TRUE(log->stop());
+  }
+  EXPECT_EQ(verify_directory(home.path()).status, Status::kRecoveredTail);
+}
+
+TEST(LogRecovery, DamageIsKeptAndStaysKnownUntilAccepted) {
+  const TemporaryDirectory home;
+  make_log(home.path(), 5);
+  auto bytes = read_file(segment_path(home.path(), 1));
+  bytes[3 * kRecordBytes + at::kActorUid] ^= std::byte{1};  // seq 3
+  write_file(segment_path(home.path(), 1), bytes);
+  const auto check = [&](std::uint64_t records, bool event_after) {
+    const Verdict verdict = verify_directory(home.path());
+    EXPECT_EQ(verdict.status, Status::kTampered);
+    EXPECT_EQ(verdict.bad_seq, 3U) << "damage stays visible for ever";
+    EXPECT_EQ(verdict.offset, 3 * kRecordBytes);
+    EXPECT_EQ(verdict.records, records);
+    EXPECT_EQ(records_in(home.path()).back().type == Type::kDeny, event_after);
+  };
+  check(2, true);
+
+  {
+    auto log = Log::open(fixed_options(home.path()));
+    ASSERT_TRUE(log) << log.error().what();
+    EXPECT_EQ(log->state(), Log::State::kCorrupt);
+    ASSERT_TRUE(log->recovery());
+    EXPECT_EQ(log->recovery()->kind, Recovery::Kind::kDamage);
+    EXPECT_EQ(log->recovery()->first_bad_seq, 3U);
+    append_events(*log, 1);
+    ASSERT_TRUE(log->stop());
+  }
+  EXPECT_EQ(read_file(segment_path(home.path(), 1)), bytes) << "evidence is left alone";
+  check(6, false);  // Two before the damage; RECOVERY, START, one, STOP in the new segment.
+  EXPECT_EQ(records_in(home.path())[2].seq, 7U) << "no number is used twice";
+
+  {
+    auto log = Log::open(fixed_options(home.path()));
+    EXPECT_EQ(log->state(), Log::State::kCorrupt) << "nobody has accepted it";
+    EXPECT_FALSE(log->recovery()) << "nothing new is wrong";
+    append_events(*log, 30);  // Into the next segments: the state goes with them.
+  }
+  EXPECT_EQ(Log::open(fixed_options(home.path()))->state(), Log::State::kCorrupt);
+  auto accepting = fixed_options(home.path());
+  accepting.accept_damage = true;
+  EXPECT_EQ(Log::open(accepting)->state(), Log::State::kOpen);
+  EXPECT_EQ(Log::open(fixed_options(home.path()))->state(), Log::State::kOpen);
+  EXPECT_EQ(verify_directory(home.path()).bad_seq, 3U) << "accepting does not hide it";
+}
+
+TEST(LogRecovery, ADamagedHeaderIsGoneAroundFromTheSegmentBefore) {
+  const TemporaryDirectory home;
+  make_log(home.path(), 20);
+  auto bytes = read_file(segment_path(home.path(), 2));
+  bytes[0] = std::byte{0};
+  write_file(segment_path(home.path(), 2), bytes);
+  {
+    auto log = Log::open(fixed_options(home.path()));
+    ASSERT_TRUE(log) << log.error().what();
+    EXPECT_EQ(log->state(), Log::State::kCorrupt);
+    ASSERT_TRUE(log->stop());
+  }
+  const Verdict verdict = verify_directory(home.path());
+  EXPECT_EQ(verdict.status, Status::kTampered);
+  EXPECT_EQ(verdict.bad_seq, 16U);
+  EXPECT_EQ(verdict.file, segment_name(2));
+  EXPECT_EQ(records_in(home.path()).back().type, Type::kStop) << "and what came after is readable";
+}
+
+TEST(LogRecovery, ATruncatedFileIsDamage) {
+  const TemporaryDirectory home;
+  make_log(home.path(), 5);
+  for (const std::size_t size : {kRecordBytes * 3, std::size_t{100}, std::size_t{0}}) {
+    std::filesystem::resize_file(segment_path(home.path(), 1), size);
+    EXPECT_EQ(verify_directory(home.path()).status, Status::kEndsEarly) << size;
+  }
+  auto log = Log::open(fixed_options(home.path()));
+  ASSERT_TRUE(log) << log.error().what();
+  EXPECT_EQ(log->state(), Log::State::kCorrupt);
+}
+
+// --- Disks that are full or fail.
+// ------------------------------------------------------------------
+
+TEST(LogFailure, AFailedWriteFailsTheLogForEverAndTearsNothing) {
+  const TemporaryDirectory home;
+  auto log = Log::open(begin_fixed_log(home.path()));
+  ASSERT_TRUE(log) << log.error().what();
+  append_events(*log, 3);
+
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{.rlim_cur = 5 * kRecordBytes, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
+  Record record = test::refused_import(3);
+  const auto first = log->append(record);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().reason, Reason::kAuditFailed);
+  EXPECT_EQ(first.error().sys_errno, EFBIG);
+
+  EXPECT_EQ(log->state(), Log::State::kFailed);
+  const auto again = log->append(record);
+  ASSERT_FALSE(again) << "the limit is gone, the failure is not";
+  EXPECT_EQ(again.error().what(), first.error().what());
+  EXPECT_FALSE(log->sync());
+  const Verdict verdict = verify_directory(home.path());
+  EXPECT_EQ(verdict.status, Status::kOk) << verdict.what;
+  EXPECT_EQ(verdict.records, 4U);
+}
+
+// A file system of a few pages. Needs root and a mount namespace of this process's own.
+bool mount_small(const std::string& path) {
+  return ::unshare(CLONE_NEWNS) == 0 &&
+         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("hufu-test", path.c_str(), "tmpfs", 0, "size=64k,mode=0700") == 0;
+}
+
+TEST(LogFailure, AFullDiskRefusesGrantsFirstAndMendsWhenThereIsRoom) {
+  const TemporaryDirectory home;
+  const std::string directory = home.path() + "/full";
+  ASSERT_EQ(::mkdir(directory.c_str(), 0700), 0);
+  if (!mount_small(directory)) GTEST_SKIP() << "mounting a tmpfs needs root";
+  auto log = Log::open(begin_fixed_log(directory));
+  ASSERT_TRUE(log) << log.error().what();
+  const std::string filler = directory + "/filler";
+  {
+    std::ofstream out(filler, std::ios::binary);
+    while (out.put('x').flush())
+      out << std::string(4095, 'x');
+  }
+
+  Record grant = test::refused_import(0);
+  grant.type = Type::kImport;
+  grant.outcome = Outcome::kAllow;
+  std::uint64_t granted = 0;
+  Result<void> done;
+  while ((done = log->append(grant)))
+    ++granted;
+  EXPECT_EQ(done.error().reason, Reason::kAuditFailed);
+  EXPECT_EQ(done.error().sys_errno, ENOSPC) << done.error().what();
+  EXPECT_NE(done.error().what().find("4096"), std::string_view::npos) << done.error().what();
+  Record denial = test::refused_import(0);
+  std::uint64_t denied = 0;
+  while ((done = log->append(denial)))
+    ++denied;
+  EXPECT_EQ(done.error().sys_errno, ENOSPC);
+  // 15 slots: START, ROTATE's, and a reserve of a quarter of the segment.
+  EXPECT_EQ(granted, 9U);
+  EXPECT_EQ(denied, 4U);
+  EXPECT_EQ(log->state(), Log::State::kOpen);
+  EXPECT_EQ(verify_directory(directory).records, 1 + granted + denied);
+
+  ASSERT_TRUE(std::filesystem::remove(filler));
+  ASSERT_TRUE(log->append(grant)) << "there is room again";
+  ASSERT_TRUE(log->stop());
+  EXPECT_EQ(verify_directory(directory).status, Status::kOk);
+  ASSERT_EQ(::umount2(directory.c_str(), MNT_DETACH), 0);
+}
+
+// --- Threads.
+// -------------------------------------------------------------------------------------
+
+TEST(LogThreads, SyncAndVerifyGoOnWhileRecordsAreAppended) {
+  const TemporaryDirectory home;
+  auto options = begin_fixed_log(home.path());
+  options.keep_bytes = kGiB;
+  auto log = Log::open(options);
+  ASSERT_TRUE(log) << log.error().what();
+  std::atomic<bool> done = false;
+  std::thread syncing([&] {
+    while (!done)
+      EXPECT_TRUE(log->sync());
+  });
+  std::thread verifying([&] {
+    while (!done) {
+      const Verdict verdict = verify_directory(home.path());
+      EXPECT_EQ(verdict.status, Status::kOk) << verdict.what << " at " << verdict.bad_seq;
+    }
+  });
+  append_events(*log, 3'000);
+  done = true;
+  syncing.join();
+  verifying.join();
+  ASSERT_TRUE(log->stop());
+  EXPECT_GE(verify_directory(home.path()).records, 3'002U);
 }
 
 }  // namespace

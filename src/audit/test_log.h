@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -138,6 +139,10 @@ inline void append_events(Log& log, std::uint64_t count) {
     const auto done = log.append(record);
     ASSERT_TRUE(done) << done.error().what();
   }
+}
+
+inline std::string segment_path(const std::string& directory, std::uint64_t number) {
+  return directory + "/" + segment_name(number);
 }
 
 }  // namespace hufu::audit::test

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,8 @@
 
 namespace hufu::audit {
 namespace {
+
+constexpr int kMostWaitsForNextSegment = 100;  // Of a millisecond.
 
 // Two reads of a segment that is being written. One could see a record's slot before it was written
 // and the slot behind it after: a hole that never was. What the first read saw begun is done by the
@@ -116,7 +120,8 @@ bool Judge::take(std::uint64_t number, std::span<const std::byte> bytes) {
   const bool linked = segment.header.has_value() || link_.has_value();
   distrusted_ = segment.fault != Fault::kNone;
   link_ = segment.link;
-  last_ = segment.last ? segment.last : last_;
+  // A segment with no record yet has no last one; one with no header says nothing.
+  if (segment.header) last_ = segment.last;
   return linked;
 }
 
@@ -191,12 +196,17 @@ Verdict verify_directory(const std::string& path, const Visit& visit) {
   const bool being_written = is_being_written(*directory);
   bool go_on = true;
   std::uint64_t done = 0;  // Segments up to this number have been judged.
-  // Listed again while the last segment ends in a ROTATE: its writer may have gone on meanwhile.
+  int waited = 0;
+  // Listed again while the last segment ends in a ROTATE: its writer may have gone on meanwhile, or
+  // be about to name the next segment, which it does microseconds later.
   do {
     const auto numbers = list_segments(*directory);
     if (!numbers) return failed(numbers.error());
     const auto fresh = std::ranges::upper_bound(*numbers, done);
-    if (fresh == numbers->end()) break;
+    if (fresh == numbers->end()) {
+      if (numbers->empty() || ++waited > kMostWaitsForNextSegment) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     for (auto number = fresh; go_on && number != numbers->end(); ++number) {
       const bool last = number + 1 == numbers->end();
       const auto bytes = being_written && last ? read_stable(*directory, *number)
