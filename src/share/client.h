@@ -90,7 +90,8 @@ class Client {
   Result<wire::StatReply> stat(std::uint32_t device);
   Result<std::vector<wire::ListReply>> list();
 
-  // For the record only: never waits, never fails, at most 100 in a second.
+  // For the record only: opens no session, waits for nothing but a request in flight, and says at
+  // most 100 in a second.
   void report(Reason reason, const void* address, std::uint64_t size);
 
   // The session's number, 0 before the first. It grows whenever a new session begins.

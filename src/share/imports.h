@@ -46,7 +46,7 @@ class Imports;
 class ClosingImport {
  public:
   ~ClosingImport();
-  ClosingImport(ClosingImport&& other) noexcept = default;
+  ClosingImport(ClosingImport&& other) noexcept;
   ClosingImport& operator=(ClosingImport&&) = delete;
   ClosingImport(const ClosingImport&) = delete;
   ClosingImport& operator=(const ClosingImport&) = delete;

@@ -9,6 +9,9 @@ namespace {
 
 constexpr std::string_view kDomain = "hufu-keyid/1";
 constexpr std::size_t kKeyBytes = 48;
+// Not sodium_base642bin(): it takes bytes from 0x80 up for digits, and a key has one text only.
+constexpr std::string_view kAlphabet =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 }  // namespace
 
@@ -18,12 +21,18 @@ std::optional<PublicId> public_id_of(std::string_view key) {
   if (key.size() != kKeyTextSize) return std::nullopt;
   std::array<unsigned char, kDomain.size() + kKeyBytes> hashed{};
   std::copy(kDomain.begin(), kDomain.end(), hashed.begin());
-  std::size_t length = 0;
-  const char* end = nullptr;
-  const int decoded =
-      ::sodium_base642bin(hashed.data() + kDomain.size(), kKeyBytes, key.data(), key.size(),
-                          nullptr, &length, &end, sodium_base64_VARIANT_URLSAFE_NO_PADDING);
-  if (decoded != 0 || length != kKeyBytes || end != key.data() + key.size()) return std::nullopt;
+  auto out = hashed.begin() + kDomain.size();
+  for (std::size_t i = 0; i < key.size(); i += 4) {
+    std::uint32_t triple = 0;
+    for (const char c : key.substr(i, 4)) {
+      const auto digit = kAlphabet.find(c);
+      if (digit == std::string_view::npos) return std::nullopt;
+      triple = triple << 6U | static_cast<std::uint32_t>(digit);
+    }
+    *out++ = static_cast<unsigned char>(triple >> 16U);
+    *out++ = static_cast<unsigned char>(triple >> 8U);
+    *out++ = static_cast<unsigned char>(triple);
+  }
 
   std::array<unsigned char, crypto_hash_sha256_BYTES> digest{};
   ::crypto_hash_sha256(digest.data(), hashed.data(), hashed.size());

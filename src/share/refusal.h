@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/reason.h"
@@ -18,8 +19,8 @@
 namespace hufu::share {
 
 struct RefusalContext {
-  std::string_view what;    // What was tried: "import of key 1f0c...".
-  std::string_view broker;  // Its socket's path; empty without a broker.
+  std::string_view what = {};    // What was tried: "import of key 1f0c...".
+  std::string_view broker = {};  // Its socket's path; empty without a broker.
   BrokerMode mode = BrokerMode::kNone;
   std::uint32_t broker_uid = 0;
 };
@@ -30,6 +31,9 @@ Error to_error(const wire::Refusal& refusal, const RefusalContext& context);
 // of base/reason.h.
 Error to_error(Reason reason, const std::array<std::uint64_t, 4>& numbers,
                const RefusalContext& context, int sys_errno = 0);
+
+// "import of key 1f0c..." for RefusalContext::what. Never the key itself.
+std::string what_with_key(std::string_view verb, const char* key);
 
 // What a caller can branch on, for each reason.
 Errc errc_of(Reason reason);

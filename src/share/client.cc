@@ -1,0 +1,699 @@
+#include "share/client.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "base/units.h"
+#include "os/file.h"
+#include "os/memfd.h"
+#include "os/socket.h"
+#include "share/refusal.h"
+#include "share/starter.h"
+#include "share/waiting.h"
+#include "wire/codec.h"
+
+namespace hufu::share {
+namespace {
+
+// Programs close or redirect low descriptors by number; ours keeps out of their way.
+constexpr int kLowestSocket = 64;
+constexpr std::uint32_t kReportsPerSecond = 100;
+
+template <class R>
+using ReplyTo = typename wire::Protocol<R>::Reply;
+
+std::string_view word_of(wire::Kind kind) {
+  switch (kind) {
+    case wire::Kind::kHello:
+      return "HELLO";
+    case wire::Kind::kAttach:
+      return "ATTACH";
+    case wire::Kind::kMint:
+      return "MINT";
+    case wire::Kind::kFree:
+      return "FREE";
+    case wire::Kind::kExport:
+      return "EXPORT";
+    case wire::Kind::kWithdraw:
+      return "WITHDRAW";
+    case wire::Kind::kImport:
+      return "IMPORT";
+    case wire::Kind::kClose:
+      return "CLOSE";
+    case wire::Kind::kListPid:
+      return "LIST_PID";
+    case wire::Kind::kStat:
+      return "STAT";
+    case wire::Kind::kWatch:
+      return "WATCH";
+    case wire::Kind::kReport:
+      return "REPORT";
+    case wire::Kind::kBye:
+      return "BYE";
+    case wire::Kind::kList:
+      return "LIST";
+  }
+  return "request";
+}
+
+// "T (stopped)" for what /proc says the process is doing, "ended" when there is none.
+std::string state_of_process(std::int32_t pid) {
+  const std::string stat = os::read_small_file(fmt::format("/proc/{}/stat", pid));
+  // The name before the state may contain anything, parentheses included.
+  const auto name_end = stat.rfind(") ");
+  if (name_end == std::string::npos || name_end + 2 >= stat.size()) return "ended, or hidden";
+  const char letter = stat[name_end + 2];
+  switch (letter) {
+    case 'R':
+      return "R (running)";
+    case 'S':
+      return "S (sleeping)";
+    case 'D':
+      return "D (waiting for a disk)";
+    case 'T':
+      return "T (stopped)";
+    case 't':
+      return "t (stopped by a debugger)";
+    case 'Z':
+      return "Z (ended, not reaped)";
+    default:
+      return std::string(1, letter);
+  }
+}
+
+std::size_t descriptors_due(const wire::MintReply& reply) { return reply.count; }
+std::size_t descriptors_due(const wire::ImportReply&) { return 1; }
+template <class Reply>
+std::size_t descriptors_due(const Reply&) {
+  return 0;
+}
+
+Error too_few_descriptors(std::string_view what) {
+  rlimit limit{};
+  (void)::getrlimit(RLIMIT_NOFILE, &limit);
+  return fail(Errc::kOutOfMemory, Reason::kDescriptors,
+              "{}: this process has no file descriptor left for it (the limit is {}); raise it "
+              "with `ulimit -n`, or keep many small objects in one pool",
+              what, limit.rlim_cur);
+}
+
+// What a descriptor is, is the kernel's word; what a reply says it is, is only a claim. Memory that
+// can shrink under a mapping ends in SIGBUS, and one that is smaller than said does at once.
+Result<void> check_memory(int fd, std::uint64_t needed, std::string_view what) {
+  const auto facts = os::facts_of(fd);
+  if (!facts) return facts.error();
+  if (facts->size < needed) {
+    return fail(Errc::kRefused, Reason::kOutOfRange,
+                "{}: the broker handed over a file of {} bytes for a range that ends at {}; it "
+                "must not be trusted: end it, a new one is started",
+                what, facts->size, needed);
+  }
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+  const auto seals = os::seals_of(fd);
+  const int found = seals ? *seals : 0;
+  if ((found & kNeeded) != kNeeded) {
+    return fail(Errc::kRefused, Reason::kSealsChanged,
+                "{}: the broker handed over a file with seals {:#x}, without {:#x} (shrink, grow), "
+                "which could be truncated under its users; it must not be trusted: end it",
+                what, found, kNeeded);
+  }
+  return {};
+}
+
+Result<void> check_grant(int fd, const wire::ImportReply& reply, std::uint32_t asked,
+                         std::string_view what) {
+  if (auto memory = check_memory(fd, reply.offset + reply.size, what); !memory) return memory;
+  const int mode = ::fcntl(fd, F_GETFL);
+  const bool writable = reply.access == static_cast<std::uint32_t>(Access::kReadWrite);
+  const bool as_said = mode >= 0 && (mode & O_ACCMODE) == (writable ? O_RDWR : O_RDONLY);
+  // Over-reads end in the guard page behind the range, so a padded size may reach into it (D6).
+  const bool sane = reply.reported_size != 0 &&
+                    reply.reported_size <= reply.size + bytes_of(PageSize::k4KiB) &&
+                    (asked == 0 || asked == reply.access);
+  if (as_said && sane) return {};
+  return fail(Errc::kRefused, Reason::kMalformed,
+              "{}: the broker granted access {} to {} of {} bytes, which is not what was asked for "
+              "(access {}) or not what the descriptor allows (mode {:#o}); hufud and libhufu may "
+              "be of different versions",
+              what, reply.access, reply.reported_size, reply.size, asked, mode);
+}
+
+}  // namespace
+
+struct Client::State {
+  explicit State(const BrokerAddress& broker) : address(broker) {}
+
+  // --- All of the below: under `mutex`, except `generation` ---
+  Result<void> ensure_session();
+  template <class R>
+  Result<ReplyTo<R>> call(const R& body, std::string_view what, bool repeatable,
+                          std::vector<UniqueFd>* fds = nullptr);
+  template <class R>
+  Result<void> tell(const R& body, int wait_ms);
+
+  Error unknown_block(std::uint64_t block) const;
+  RefusalContext context(std::string_view what) const;
+
+  const BrokerAddress& address;
+  const int limit_ms = wait_limit_ms();
+  std::mutex mutex;
+  std::atomic<std::uint64_t> generation{0};
+  std::uint64_t next_block = 1;
+  // This session's blocks: our number to the broker's.
+  std::unordered_map<std::uint64_t, std::uint64_t> blocks;
+  Session session{};
+  std::int32_t gone_pid = 0;  // The broker of the session before.
+  // How the last call failed: by the broker's end, which is not silence, nor a descriptor that we
+  // lost ourselves. Only then may a request be repeated.
+  bool broker_hung_up = false;
+  UniqueFd socket;
+  os::FileFacts socket_facts{};
+
+  std::chrono::steady_clock::time_point report_window;
+  std::uint32_t reports = 0;
+
+  State* parents = nullptr;  // After fork. Kept reachable, never touched.
+
+ private:
+  template <class R>
+  struct Exchange {
+    std::optional<wire::Answer<R>> answer;
+    Error error;
+  };
+
+  Result<void> connect();
+  Result<void> check_listener(int fd);
+  Result<void> check_socket();
+  Result<void> transmit(std::span<const std::byte> bytes, wire::Kind kind, int wait_ms);
+  Result<std::size_t> await_packet(std::span<std::byte> buffer, std::vector<UniqueFd>* fds,
+                                   wire::Kind kind, bool* starved);
+  template <class R>
+  Exchange<R> exchange(const R& body, std::vector<UniqueFd>* fds);
+
+  void lose_session();
+  Error give_up(Error error);
+  Error hung_up(wire::Kind kind);
+  Error silent(std::string_view what, int waited_ms);
+
+  std::uint64_t next_request_ = 1;
+  std::int32_t broker_pid_ = 0;  // In our pid namespace, which HELLO's need not be.
+  std::uint32_t broker_uid_ = 0;
+};
+
+// --- Losing a session ----------------------------------------------------------------------------
+
+void Client::State::lose_session() {
+  socket.reset();
+  if (broker_pid_ != 0) gone_pid = broker_pid_;
+  blocks.clear();
+}
+
+Error Client::State::give_up(Error error) {
+  lose_session();
+  return error;
+}
+
+Error Client::State::hung_up(wire::Kind kind) {
+  broker_hung_up = true;
+  return give_up(fail(Errc::kUnavailable, Reason::kBrokerGone,
+                      "{}: the broker (pid {}, {}) ended or hung up; its keys and blocks are dead, "
+                      "mappings stay: try again",
+                      word_of(kind), broker_pid_, state_of_process(broker_pid_)));
+}
+
+Error Client::State::silent(std::string_view what, int waited_ms) {
+  return give_up(fail(Errc::kUnavailable, Reason::kBrokerSilent,
+                      "{}: the broker (pid {}, state {}) did not answer within {} ms; if it is "
+                      "stopped, `kill -CONT {}`, else end it (a new one is started when needed) or "
+                      "raise HUFU_TIMEOUT_MS",
+                      what, broker_pid_, state_of_process(broker_pid_), waited_ms, broker_pid_));
+}
+
+Error Client::State::unknown_block(std::uint64_t block) const {
+  if (gone_pid == 0) {
+    return fail(Errc::kRefused, Reason::kUnknownBlock,
+                "block {} belongs to no session of this process (it may be the parent's, from "
+                "before fork); allocate again",
+                block);
+  }
+  return fail(Errc::kRefused, Reason::kUnknownBlock,
+              "block {} belongs to a broker that is gone (pid {}); free it and allocate again",
+              block, gone_pid);
+}
+
+RefusalContext Client::State::context(std::string_view what) const {
+  return {.what = what, .broker = address.path, .mode = address.mode, .broker_uid = broker_uid_};
+}
+
+// --- Connecting ----------------------------------------------------------------------------------
+
+// The credentials are those of the process that called listen(): somebody who squats on the path
+// cannot borrow them.
+Result<void> Client::State::check_listener(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return fail_errno("SO_PEERCRED", errno);
+  }
+  broker_pid_ = peer.pid;
+  broker_uid_ = peer.uid;
+  if (peer.uid == ::geteuid() || peer.uid == 0) return {};
+  struct stat status {};
+  // /run is root's alone, so who owns the system's socket was put there by root.
+  if (address.mode == BrokerMode::kSystem && ::lstat(address.path.c_str(), &status) == 0 &&
+      status.st_uid == peer.uid) {
+    return {};
+  }
+  return fail(Errc::kUnavailable, Reason::kBrokerUntrusted,
+              "the process that listens at {} (pid {}) runs as uid {}, which is neither {} (this "
+              "process) nor root: it is not asked; remove the socket, or set HUFU_BROKER",
+              address.path, peer.pid, peer.uid, ::geteuid());
+}
+
+Result<void> Client::State::connect() {
+  if (address.mode == BrokerMode::kNone) {
+    return to_error(Reason::kNoBroker, {}, context("sharing"));
+  }
+  if (address.mode == BrokerMode::kPersonal) {
+    const auto slash = address.path.rfind('/');
+    if (auto safe = os::ensure_private_directory(address.path.substr(0, slash)); !safe) return safe;
+  }
+  const Deadline deadline(limit_ms);
+  // Twice, because a broker that has just become idle may leave between its start and our connect.
+  int starts_left = address.start_on_demand ? 2 : 0;
+  while (true) {
+    auto connected = os::connect_to(address.path);
+    if (connected) {
+      if (auto trusted = check_listener(connected->get()); !trusted) return trusted;
+      UniqueFd high(::fcntl(connected->get(), F_DUPFD_CLOEXEC, kLowestSocket));
+      // EINVAL: the limit of descriptors is lower than that.
+      socket = high ? std::move(high) : std::move(*connected);
+      const auto facts = os::facts_of(socket.get());
+      if (!facts) return facts.error();
+      socket_facts = *facts;
+      return {};
+    }
+    const int why = connected.error().sys_errno;
+    if (why == EAGAIN && !deadline.passed()) {
+      // The queue of connections is full, and nothing tells when that is over.
+      constexpr int kNapMs = 2;
+      (void)::poll(nullptr, 0, kNapMs);
+      continue;
+    }
+    if (why == EAGAIN) {
+      return fail(Errc::kUnavailable, Reason::kBrokerSilent,
+                  "the broker at {} accepted no connection within {} ms; it may be stopped: see "
+                  "`hufu doctor`",
+                  address.path, limit_ms);
+    }
+    if ((why == ENOENT || why == ECONNREFUSED) && starts_left > 0) {
+      --starts_left;
+      if (auto started = start_broker(address); !started) return started;
+      continue;
+    }
+    return fail(Errc::kUnavailable, Reason::kBrokerGone, "no {} broker to be reached: {}; {}",
+                name_of(address.mode), connected.error().what(),
+                address.mode == BrokerMode::kSystem
+                    ? "an administrator can start it (systemctl start hufud.socket); it is not "
+                      "replaced by a personal one, whose keys would be worth nothing to others"
+                    : "see `hufu doctor`");
+  }
+}
+
+Result<void> Client::State::ensure_session() {
+  if (socket) return {};
+  constexpr int kTries = 2;  // A broker may leave between accept and HELLO, once.
+  for (int tried = 1;; ++tried) {
+    if (auto connected = connect(); !connected) return connected;
+    auto hello = exchange(wire::Hello{}, nullptr);
+    if (!hello.answer) {
+      if (broker_hung_up && tried < kTries) continue;
+      return hello.error;
+    }
+    if (const auto* refusal = std::get_if<wire::Refusal>(&*hello.answer)) {
+      return give_up(to_error(*refusal, context("opening a session")));
+    }
+    const auto& reply = std::get<wire::HelloReply>(*hello.answer);
+    session = {.instance = reply.instance,
+               .peer_pid = reply.peer_pid,
+               .broker_pid = reply.broker_pid,
+               .broker_uid = reply.broker_uid,
+               .devices = reply.devices,
+               .device_capacity = reply.device_capacity,
+               .mode = reply.mode};
+    // A socket that a service manager made has the manager's pid.
+    if (broker_pid_ <= 1) broker_pid_ = reply.broker_pid;
+    generation.fetch_add(1);
+    return {};
+  }
+}
+
+// --- One request and its answer ------------------------------------------------------------------
+
+// A program that closes descriptors it did not open may have closed ours, and been given the number
+// again for something else, which must get neither our bytes nor our close().
+Result<void> Client::State::check_socket() {
+  const auto facts = os::facts_of(socket.get());
+  if (facts && facts->inode == socket_facts.inode && facts->device == socket_facts.device) {
+    return {};
+  }
+  const int number = socket.release();
+  return give_up(fail(
+      Errc::kUnavailable, Reason::kBrokerGone,
+      "descriptor {}, the connection to the broker, was {} by this program; its keys and blocks "
+      "are dead, the next call opens a new session: close only descriptors that you opened",
+      number, facts ? "replaced" : "closed"));
+}
+
+Result<void> Client::State::transmit(std::span<const std::byte> bytes, wire::Kind kind,
+                                     int wait_ms) {
+  const Deadline deadline(wait_ms);
+  while (true) {
+    if (auto ours = check_socket(); !ours) return ours;
+    const auto sent = os::send(socket.get(), bytes, {});
+    if (sent) return {};
+    if (sent.error().sys_errno != EAGAIN) return hung_up(kind);
+    if (wait_ms == 0) return sent.error();  // Dispensable, and not worth the session.
+    const auto writable = wait_for(socket.get(), POLLOUT, deadline);
+    if (!writable) return give_up(writable.error());
+    if (!*writable) return silent(word_of(kind), wait_ms);
+  }
+}
+
+Result<std::size_t> Client::State::await_packet(std::span<std::byte> buffer,
+                                                std::vector<UniqueFd>* fds, wire::Kind kind,
+                                                bool* starved) {
+  const Deadline deadline(limit_ms);
+  while (true) {
+    const auto readable = wait_for(socket.get(), POLLIN, deadline);
+    if (!readable) return give_up(readable.error());
+    if (!*readable) return silent(word_of(kind), limit_ms);
+    if (auto ours = check_socket(); !ours) return ours.error();
+    const auto packet = os::receive(socket.get(), buffer, fds);
+    if (!packet && packet.error().sys_errno == EAGAIN) continue;
+    if (!packet || packet->end) return hung_up(kind);
+    if (packet->unasked_descriptors) {
+      return give_up(fail(Errc::kUnavailable, Reason::kMalformed,
+                          "{}: the broker (pid {}) sent descriptors that nobody asked for",
+                          word_of(kind), broker_pid_));
+    }
+    *starved = packet->truncated;
+    return packet->bytes.size();
+  }
+}
+
+template <class R>
+Client::State::Exchange<R> Client::State::exchange(const R& body, std::vector<UniqueFd>* fds) {
+  constexpr wire::Kind kKind = wire::Protocol<R>::kKind;
+  const std::uint64_t request = next_request_++;
+  broker_hung_up = false;
+  const auto failed = [](const Error& error) { return Exchange<R>{.answer = {}, .error = error}; };
+  const auto frame = wire::encode(kKind, 0, request, body);
+  if (auto sent = transmit(frame.view(), kKind, limit_ms); !sent) return failed(sent.error());
+
+  // One byte more than any message, so that a longer one shows.
+  std::array<std::byte, wire::kMaxMessage + 1> buffer{};
+  bool starved = false;
+  const auto size = await_packet(buffer, fds, kKind, &starved);
+  if (!size) return failed(size.error());
+  const auto packet = std::span<const std::byte>(buffer).first(*size);
+
+  auto answer = wire::decode_reply<R>(packet, request);
+  if (!answer) {
+    // A broker that could not even read the request's number refuses number 0 and hangs up.
+    const auto unnumbered = wire::decode_reply<R>(packet, 0);
+    const auto* refusal = unnumbered ? std::get_if<wire::Refusal>(&*unnumbered) : nullptr;
+    return failed(give_up(
+        refusal != nullptr
+            ? to_error(*refusal, context(word_of(kKind)))
+            : fail(Errc::kUnavailable, Reason::kMalformed,
+                   "{}: what the broker (pid {}) sent is no answer to request {}; hufud and "
+                   "libhufu may be of different versions: end it, a new one is started",
+                   word_of(kKind), broker_pid_, request)));
+  }
+  const auto* reply = std::get_if<ReplyTo<R>>(&*answer);
+  const std::size_t due = reply != nullptr ? descriptors_due(*reply) : 0;
+  const std::size_t got = fds != nullptr ? fds->size() : 0;
+  // Fewer is our own fault when the kernel found no free number for them.
+  if (got == due || (got < due && starved)) {
+    return {.answer = std::move(answer), .error = {}};
+  }
+  return failed(give_up(fail(Errc::kUnavailable, Reason::kMalformed,
+                             "{}: the broker (pid {}) sent {} descriptors with an answer that has "
+                             "{}; hufud and libhufu may be of different versions",
+                             word_of(kKind), broker_pid_, got, due)));
+}
+
+template <class R>
+Result<ReplyTo<R>> Client::State::call(const R& body, std::string_view what, bool repeatable,
+                                       std::vector<UniqueFd>* fds) {
+  for (int tried = 0;; ++tried) {
+    if (auto ready = ensure_session(); !ready) return ready.error();
+    auto exchanged = exchange(body, fds);
+    if (exchanged.answer) {
+      if (const auto* refusal = std::get_if<wire::Refusal>(&*exchanged.answer)) {
+        return to_error(*refusal, context(what));
+      }
+      return std::get<ReplyTo<R>>(*exchanged.answer);
+    }
+    if (fds != nullptr) fds->clear();
+    if (!broker_hung_up || !repeatable || tried > 0) return exchanged.error;
+  }
+}
+
+template <class R>
+Result<void> Client::State::tell(const R& body, int wait_ms) {
+  constexpr wire::Kind kKind = wire::Protocol<R>::kKind;
+  broker_hung_up = false;
+  const auto frame = [&] {
+    if constexpr (std::is_same_v<R, wire::Bye>) {
+      return wire::encode(kKind, wire::kOneWay, next_request_++, wire::Empty{});
+    } else {
+      return wire::encode(kKind, wire::kOneWay, next_request_++, body);
+    }
+  }();
+  return transmit(frame.view(), kKind, wait_ms);
+}
+
+// --- The calls -----------------------------------------------------------------------------------
+
+Client::Client(BrokerAddress address) : address_(std::move(address)), state_(new State(address_)) {}
+
+Client::~Client() {
+  if (state_->socket) (void)state_->tell(wire::Bye{}, 0);
+  delete state_;
+}
+
+Result<Client::Session> Client::session() {
+  const std::lock_guard lock(state_->mutex);
+  if (auto ready = state_->ensure_session(); !ready) return ready.error();
+  return state_->session;
+}
+
+Result<std::vector<Client::Minted>> Client::mint(std::uint32_t device,
+                                                 std::span<const wire::MintSpec> specs) {
+  if (specs.empty() || specs.size() > wire::kMaxMint) {
+    return fail(Errc::kInvalidArgument, Reason::kMalformed,
+                "{} blocks were asked for at once; 1 to {} can be", specs.size(), wire::kMaxMint);
+  }
+  wire::Mint request{};
+  request.device = device;
+  request.count = static_cast<std::uint32_t>(specs.size());
+  std::copy(specs.begin(), specs.end(), request.specs.begin());
+  const std::string what =
+      fmt::format("allocation of {} bytes on device {}", specs[0].size, device);
+
+  const std::lock_guard lock(state_->mutex);
+  std::vector<UniqueFd> fds;
+  const auto reply = state_->call(request, what, true, &fds);
+  if (!reply) return reply.error();
+  const auto give_back = [&](const Error& error) {
+    for (std::size_t i = 0; i < reply->count; ++i) {
+      if (!state_->socket) break;
+      (void)state_->tell(wire::Free{reply->blocks[i]}, state_->limit_ms);
+    }
+    return error;
+  };
+  if (reply->count != specs.size()) {
+    return give_back(fail(Errc::kUnavailable, Reason::kMalformed,
+                          "{}: {} blocks were asked for and the broker made {}", what, specs.size(),
+                          reply->count));
+  }
+  if (fds.size() != specs.size()) return give_back(too_few_descriptors(what));
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    auto memory = check_memory(fds[i].get(), specs[i].size, what);
+    if (!memory) return give_back(memory.error());
+  }
+
+  std::vector<Minted> minted;
+  minted.reserve(specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const std::uint64_t block = state_->next_block++;
+    state_->blocks.emplace(block, reply->blocks[i]);
+    minted.push_back({.block = block, .fd = std::move(fds[i]), .backing = reply->backing[i]});
+  }
+  return minted;
+}
+
+Result<void> Client::free(std::uint64_t block, bool exported) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end()) return state_->unknown_block(block);
+  const wire::Free request{found->second};
+  if (!exported) {
+    state_->blocks.erase(found);
+    auto told = state_->tell(request, state_->limit_ms);
+    return state_->broker_hung_up ? Result<void>() : told;
+  }
+  const auto reply = state_->call(request, fmt::format("free of block {}", block), false);
+  if (reply) {
+    state_->blocks.erase(block);
+    return {};
+  }
+  // With its broker the block is gone, and so is every key of it.
+  if (state_->broker_hung_up) return {};
+  return reply.error();
+}
+
+Result<wire::ExportReply> Client::export_range(const ExportRequest& request) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->blocks.find(request.block);
+  if (found == state_->blocks.end()) return state_->unknown_block(request.block);
+  const auto reply = state_->call(wire::Export{.block = found->second,
+                                               .offset = request.offset,
+                                               .size = request.size,
+                                               .reported_size = request.reported_size,
+                                               .flags = request.flags,
+                                               .reserved = 0},
+                                  fmt::format("export of {} bytes at offset {} of block {}",
+                                              request.size, request.offset, request.block),
+                                  false);
+  if (!reply && state_->broker_hung_up) {
+    return state_->unknown_block(request.block);
+  }
+  return reply;
+}
+
+Result<void> Client::withdraw(const char* key) {
+  const std::string what = what_with_key("withdrawal", key);
+  const std::lock_guard lock(state_->mutex);
+  const auto reply = state_->call(wire::Withdraw{wire::key_text(key)}, what, true);
+  if (!reply) return reply.error();
+  return {};
+}
+
+Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
+  const std::string what = what_with_key("import", key);
+  const std::lock_guard lock(state_->mutex);
+  std::vector<UniqueFd> fds;
+  const auto reply = state_->call(
+      wire::Import{.key = wire::key_text(key), .access = access, .reserved = 0}, what, true, &fds);
+  if (!reply) return reply.error();
+  const auto give_back = [&](const Error& error) {
+    fds.clear();
+    (void)state_->tell(wire::Close{reply->share}, state_->limit_ms);
+    return error;
+  };
+  if (fds.empty()) return give_back(too_few_descriptors(what));
+  if (auto granted = check_grant(fds[0].get(), *reply, access, what); !granted) {
+    return give_back(granted.error());
+  }
+  return Grant{.fd = std::move(fds[0]), .reply = *reply, .generation = state_->generation.load()};
+}
+
+void Client::close(std::uint64_t share, std::uint64_t generation) {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->socket || generation != state_->generation.load()) return;
+  // Lost on the way, the session is lost, and the import with it.
+  (void)state_->tell(wire::Close{share}, state_->limit_ms);
+}
+
+Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const std::int32_t> pids) {
+  if (pids.empty() || pids.size() > wire::kMaxListPids) {
+    return fail(Errc::kInvalidArgument, Reason::kMalformed,
+                "{} pids were given; 1 to {} fit in one call", pids.size(), wire::kMaxListPids);
+  }
+  wire::ListPid request{};
+  request.key = wire::key_text(key);
+  request.count = static_cast<std::uint32_t>(pids.size());
+  std::copy(pids.begin(), pids.end(), request.pids.begin());
+  const std::string what = what_with_key("whitelist", key);
+  const std::lock_guard lock(state_->mutex);
+  return state_->call(request, what, true);
+}
+
+Result<wire::StatReply> Client::stat(std::uint32_t device) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->call(wire::Stat{.device = device, .reserved = 0},
+                      fmt::format("counters of device {}", device), true);
+}
+
+Result<std::vector<wire::ListReply>> Client::list() {
+  // The contract's limit of keys on every device there can be.
+  constexpr std::size_t kMost = 64 * 65536;
+  const std::lock_guard lock(state_->mutex);
+  std::vector<wire::ListReply> found;
+  std::uint64_t after = 0;
+  while (found.size() < kMost) {
+    const auto reply = state_->call(wire::List{.after = after}, "listing of exports", true);
+    if (!reply) return reply.error();
+    if (reply->share == 0) break;
+    after = reply->share;
+    found.push_back(*reply);
+  }
+  return found;
+}
+
+void Client::report(Reason reason, const void* address, std::uint64_t size) {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->socket) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - state_->report_window >= std::chrono::seconds(1)) {
+    state_->report_window = now;
+    state_->reports = 0;
+  }
+  if (state_->reports == kReportsPerSecond) return;
+  ++state_->reports;
+  (void)state_->tell(wire::Report{.reason = static_cast<std::uint32_t>(reason),
+                                  .reserved = 0,
+                                  .address = reinterpret_cast<std::uintptr_t>(address),
+                                  .size = size},
+                     0);
+}
+
+std::uint64_t Client::generation() const { return state_->generation.load(); }
+
+void Client::forget_after_fork() {
+  State* parents = state_;
+  // Our copy of the descriptor goes, unless the parent was just closing or had lost it: then the
+  // number may be somebody else's.
+  const int copy = parents->socket.get();
+  const auto facts = os::facts_of(copy);
+  if (facts && facts->inode == parents->socket_facts.inode &&
+      facts->device == parents->socket_facts.device) {
+    ::close(copy);
+  }
+  state_ = new State(address_);
+  state_->parents = parents;
+  state_->generation = parents->generation.load() + 1;
+  state_->next_block = parents->next_block;
+}
+
+}  // namespace hufu::share

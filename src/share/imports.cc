@@ -1,0 +1,236 @@
+#include "share/imports.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "os/mapping.h"
+#include "share/refusal.h"
+#include "share/waiting.h"
+#include "wire/codec.h"
+
+#include <sodium.h>
+
+namespace hufu::share {
+namespace {
+
+// Stands for a key in the table. Keyed with random bytes of this process, so nobody can choose keys
+// that collide, and 128 bits long, so none do by chance.
+using KeyHash = std::array<std::uint8_t, crypto_shorthash_siphashx24_BYTES>;
+
+struct FirstWord {
+  std::size_t operator()(const KeyHash& hash) const {
+    std::size_t word = 0;
+    std::memcpy(&word, hash.data(), sizeof(word));
+    return word;
+  }
+};
+
+bool is_writable(Access access) { return access == Access::kReadWrite; }
+
+}  // namespace
+
+struct Imports::Entry {
+  enum class State : std::uint8_t { kOpening, kFailed, kOpen, kClosing };
+
+  State state = State::kOpening;
+  Error error;  // Of kFailed.
+  std::uint64_t opens = 0;
+  std::uint64_t generation = 0;  // Of the session that it was granted to.
+  Import view{};
+  os::GuardedMapping mapping;
+  KeyHash key{};
+};
+
+struct Imports::Table {
+  Table() { (void)!::getrandom(secret.data(), secret.size(), 0); }
+
+  KeyHash hash(const char* key) const {
+    const auto text = wire::key_text(key);
+    KeyHash out{};
+    static_assert(sizeof(text) == 72, "hashed whole, zeros included");
+    ::crypto_shorthash_siphashx24(out.data(), reinterpret_cast<const unsigned char*>(&text),
+                                  sizeof(text), secret.data());
+    return out;
+  }
+
+  std::array<std::uint8_t, crypto_shorthash_siphashx24_KEYBYTES> secret{};
+  mutable std::mutex mutex;
+  std::condition_variable changed;  // An entry has left kOpening or the table.
+  std::unordered_map<KeyHash, std::shared_ptr<Entry>, FirstWord> by_key;
+  std::map<const std::byte*, const Entry*> by_base;  // Of those in kOpen.
+  Table* parents = nullptr;                          // After fork. Kept reachable, never touched.
+};
+
+// --- The last close ------------------------------------------------------------------------------
+
+struct ClosingImport::Last {
+  Imports* imports;
+  Imports::Table* table;
+  std::shared_ptr<Imports::Entry> entry;
+
+  Last(Imports* of, Imports::Table* in, std::shared_ptr<Imports::Entry> what)
+      : imports(of), table(in), entry(std::move(what)) {}
+  Last(const Last&) = delete;
+  Last& operator=(const Last&) = delete;
+  Last(Last&&) = delete;
+  Last& operator=(Last&&) = delete;
+
+  ~Last() {
+    // A child's copy of its parent's: nothing is mapped here, and the session is not ours.
+    if (imports->table_ != table) return;
+    entry->mapping.unmap();
+    imports->client_.close(entry->view.share, entry->generation);
+    // Only now may the key be imported again: the broker counts one mapping for each process, and
+    // must hear of this one's end first.
+    const std::lock_guard lock(table->mutex);
+    table->by_key.erase(entry->key);
+    table->changed.notify_all();
+  }
+};
+
+ClosingImport::ClosingImport(std::unique_ptr<Last> last) : last_(std::move(last)) {}
+ClosingImport::ClosingImport(ClosingImport&& other) noexcept = default;
+ClosingImport::~ClosingImport() = default;
+const Import& ClosingImport::import() const { return last_->entry->view; }
+
+// --- Imports -------------------------------------------------------------------------------------
+
+Imports::Imports(Client& client) : client_(client), table_(new Table) {}
+
+Imports::~Imports() {
+  for (auto& [key, entry] : table_->by_key) {
+    if (entry->state != Entry::State::kOpen) continue;
+    entry->mapping.unmap();
+    client_.close(entry->view.share, entry->generation);
+  }
+  delete table_;
+}
+
+Result<Import> Imports::open(const char* key, std::uint32_t access) {
+  const KeyHash hash = table_->hash(key);
+  std::shared_ptr<Entry> entry;
+  {
+    std::unique_lock lock(table_->mutex);
+    const int limit_ms = wait_limit_ms();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
+    while (true) {
+      const auto found = table_->by_key.find(hash);
+      if (found == table_->by_key.end()) break;
+      entry = found->second;
+      if (entry->state == Entry::State::kOpening) {
+        // Ends: each of the opener's waits is bounded.
+        table_->changed.wait(lock, [&] { return entry->state != Entry::State::kOpening; });
+        if (entry->state == Entry::State::kFailed) return entry->error;
+        continue;
+      }
+      if (entry->state == Entry::State::kClosing) {
+        if (table_->changed.wait_until(lock, deadline) == std::cv_status::no_timeout) continue;
+        return fail(Errc::kUnavailable, Reason::kExportEnded,
+                    "{}: its last close still waits, after {} ms, for work that was queued on it; "
+                    "synchronize the stream, then import again",
+                    what_with_key("import", key), limit_ms);
+      }
+      const bool wants_more = access == static_cast<std::uint32_t>(Access::kReadWrite) &&
+                              !is_writable(entry->view.access);
+      if (wants_more) {
+        return fail(Errc::kRefused, Reason::kReadOnlyExport,
+                    "{}: this process holds it read-only ({} times open) and asks for read-write "
+                    "access now; close it, then open it read-write",
+                    what_with_key("import", key), entry->opens);
+      }
+      ++entry->opens;
+      return entry->view;
+    }
+    entry = std::make_shared<Entry>();
+    entry->key = hash;
+    table_->by_key.emplace(hash, entry);
+  }
+
+  const auto settle = [&](const Error* error) {
+    const std::lock_guard lock(table_->mutex);
+    if (error != nullptr) {
+      entry->error = *error;
+      entry->state = Entry::State::kFailed;
+      table_->by_key.erase(hash);
+    } else {
+      entry->opens = 1;
+      entry->state = Entry::State::kOpen;
+      table_->by_base.emplace(entry->view.base, entry.get());
+    }
+    table_->changed.notify_all();
+  };
+
+  auto grant = client_.import(key, access);
+  if (!grant) {
+    settle(&grant.error());
+    return grant.error();
+  }
+  const wire::ImportReply& reply = grant->reply;
+  const PageSize page = *page_size_of(reply.page);  // The codec lets no other pass.
+  const auto granted = static_cast<Access>(reply.access);
+  auto mapping = os::GuardedMapping::map(grant->fd.get(), {.offset = reply.offset,
+                                                           .length = reply.size,
+                                                           .access = granted,
+                                                           .alignment = page,
+                                                           .in_core_dumps = false});
+  grant->fd.reset();
+  if (!mapping) {
+    client_.close(reply.share, grant->generation);
+    settle(&mapping.error());
+    return mapping.error();
+  }
+  entry->mapping = std::move(*mapping);
+  entry->generation = grant->generation;
+  entry->view = {.base = entry->mapping.base(),
+                 .size = reply.size,
+                 .reported_size = reply.reported_size,
+                 .page = page,
+                 .access = granted,
+                 .device = reply.device,
+                 .exporter_pid = reply.exporter_pid,
+                 .share = reply.share,
+                 .key_id = {reply.public_id}};
+  settle(nullptr);
+  return entry->view;
+}
+
+Result<std::optional<ClosingImport>> Imports::close(const char* key) {
+  const KeyHash hash = table_->hash(key);
+  const std::lock_guard lock(table_->mutex);
+  const auto found = table_->by_key.find(hash);
+  if (found == table_->by_key.end() || found->second->state != Entry::State::kOpen) {
+    return to_error(Reason::kNotImported, {}, {.what = what_with_key("close", key)});
+  }
+  const auto& entry = found->second;
+  if (--entry->opens > 0) return std::optional<ClosingImport>();
+  entry->state = Entry::State::kClosing;
+  table_->by_base.erase(entry->view.base);
+  return std::optional<ClosingImport>(
+      ClosingImport(std::make_unique<ClosingImport::Last>(this, table_, entry)));
+}
+
+std::optional<Import> Imports::find(const void* address) const {
+  const auto* wanted = static_cast<const std::byte*>(address);
+  const std::lock_guard lock(table_->mutex);
+  auto after = table_->by_base.upper_bound(wanted);
+  if (after == table_->by_base.begin()) return std::nullopt;
+  const Import& candidate = std::prev(after)->second->view;
+  if (wanted >= candidate.base + candidate.size) return std::nullopt;
+  return candidate;
+}
+
+void Imports::forget_after_fork() {
+  auto* fresh = new Table;
+  fresh->parents = table_;
+  table_ = fresh;
+}
+
+}  // namespace hufu::share
