@@ -1,0 +1,369 @@
+#include "broker/core.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "audit/verify.h"
+#include "os/memfd.h"
+
+namespace hufu::broker {
+namespace {
+
+// Talks to a Core as two processes would: session 1 exports, session 2 imports.
+class Broker : public ::testing::Test {
+ protected:
+  static constexpr SessionId kExporter = 1;
+  static constexpr SessionId kImporter = 2;
+
+  void SetUp() override {
+    char name[] = "/tmp/hufu-core-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    auto log = audit::Log::open({.directory = directory_, .version = "test"});
+    ASSERT_TRUE(log) << log.error().what();
+    log_ = std::make_unique<audit::Log>(std::move(*log));
+    committer_ = std::make_unique<Committer>(*log_);
+    reaper_ = std::make_unique<Reaper>();
+    core_ = std::make_unique<Core>(
+        CoreOptions{.devices = 2, .device_capacity = kMiB, .limits = {.exports_per_session = 4}},
+        std::move(*KeySeal::make()), *log_, *committer_, *reaper_);
+    join(kExporter);
+    join(kImporter);
+  }
+  void TearDown() override {
+    core_.reset();
+    committer_.reset();
+    log_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  static std::int32_t pid_of(SessionId id) { return static_cast<std::int32_t>(1000 + id); }
+  static os::Credentials who(SessionId id) { return {.pid = pid_of(id), .uid = 1000, .gid = 1000}; }
+
+  void connect(SessionId id) {
+    os::PeerIdentity peer;
+    peer.connected = who(id);
+    peer.pidfs_inode = 5000 + id;
+    peer.pidfd = std::move(*os::open_pidfd(::getpid()));
+    ASSERT_TRUE(core_->open(id, std::move(peer)));
+  }
+  void join(SessionId id) {
+    connect(id);
+    ASSERT_TRUE(ok<wire::Hello>(ask(id, wire::Hello{})));
+  }
+
+  template <class R>
+  Answer ask(SessionId id, const R& request, std::uint16_t flags = 0) {
+    const auto frame = wire::encode(wire::Protocol<R>::kKind, flags, ++request_, request);
+    return core_->handle(id, frame.view(), who(id));
+  }
+  template <class R>
+  std::optional<typename wire::Protocol<R>::Reply> ok(const Answer& answer) {
+    if (!answer.frame) return std::nullopt;
+    auto decoded = wire::decode_reply<R>(answer.frame->view(), request_);
+    auto* reply = decoded ? std::get_if<0>(&*decoded) : nullptr;
+    return reply == nullptr ? std::nullopt : std::optional(*reply);
+  }
+  template <class R>
+  Reason refused(const Answer& answer) {
+    auto decoded = answer.frame ? wire::decode_reply<R>(answer.frame->view(), request_)
+                                : std::optional<wire::Answer<R>>();
+    auto* refusal = decoded ? std::get_if<wire::Refusal>(&*decoded) : nullptr;
+    return refusal == nullptr ? Reason::kNone : static_cast<Reason>(refusal->reason);
+  }
+
+  // A committed block of `size` bytes that starts with `text`.
+  BlockId mint(SessionId id, std::uint64_t size = 4096, const char* text = "bytes") {
+    wire::Mint mint{};
+    mint.count = 1;
+    mint.specs[0] = {.size = size, .page = 4096, .reserved = 0};
+    Answer answer = ask(id, mint);
+    const auto reply = ok<wire::Mint>(answer);
+    if (!reply || answer.fds.size() != 1) return 0;
+    void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                          answer.fds[0].get(), 0);
+    std::memset(memory, 0, size);
+    std::strcpy(static_cast<char*>(memory), text);
+    ::munmap(memory, size);
+    return reply->blocks[0];
+  }
+  static wire::Export whole(BlockId block, std::uint32_t flags = wire::kAnyProcess) {
+    return {.block = block,
+            .offset = 0,
+            .size = 4096,
+            .reported_size = 4128,
+            .flags = flags,
+            .reserved = 0};
+  }
+  std::string export_block(BlockId block, std::uint32_t flags = wire::kAnyProcess) {
+    const auto reply = ok<wire::Export>(ask(kExporter, whole(block, flags)));
+    return reply ? std::string(reply->key.begin(), reply->key.end()) : std::string();
+  }
+  static wire::Import import_of(const std::string& key, std::uint32_t access = 0) {
+    return {.key = wire::key_text(key.c_str()), .access = access, .reserved = 0};
+  }
+  std::vector<audit::Record> records() {
+    std::vector<audit::Record> found;
+    (void)audit::verify_directory(directory_,
+                                  [&](const audit::Record& record) { found.push_back(record); });
+    return found;
+  }
+
+  std::string directory_;
+  std::unique_ptr<audit::Log> log_;
+  std::unique_ptr<Committer> committer_;
+  std::unique_ptr<Reaper> reaper_;
+  std::unique_ptr<Core> core_;
+  std::uint64_t request_ = 0;
+};
+
+TEST_F(Broker, HandsTheSameMemoryToAnImporter) {
+  const std::string key = export_block(mint(kExporter));
+  ASSERT_EQ(key.size(), 64U);
+  Answer answer = ask(kImporter, import_of(key));
+  const auto reply = ok<wire::Import>(answer);
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->size, 4096U);
+  EXPECT_EQ(reply->exporter_pid, pid_of(kExporter));
+  ASSERT_EQ(answer.fds.size(), 1U);
+  char text[6] = {};
+  ASSERT_EQ(::pread(answer.fds[0].get(), text, 5, 0), 5);
+  EXPECT_STREQ(text, "bytes");
+}
+
+TEST_F(Broker, RecordsTheGrantBeforeItAnswers) {
+  const std::string key = export_block(mint(kExporter));
+  ASSERT_TRUE(ok<wire::Import>(ask(kImporter, import_of(key))));
+  const auto found = records();
+  ASSERT_GE(found.size(), 2U);
+  const audit::Record& record = found.back();
+  EXPECT_EQ(record.type, audit::Type::kImport);
+  EXPECT_EQ(record.outcome, audit::Outcome::kAllow);
+  EXPECT_EQ(record.actor.pid, static_cast<std::uint32_t>(pid_of(kImporter)));
+  EXPECT_EQ(record.owner.pid, static_cast<std::uint32_t>(pid_of(kExporter)));
+  EXPECT_EQ(record.refs_after, 1U);
+}
+
+TEST_F(Broker, GrantsNothingThatItCannotRecord) {
+  const BlockId block = mint(kExporter);
+  const std::string key = export_block(block);
+  // The log fails for good: its files are gone, and its segment is full at some point.
+  std::filesystem::remove_all(directory_);
+  Answer answer;
+  for (int i = 0; i < 20'000; ++i) {
+    answer = ask(kImporter, import_of(key));
+    if (!ok<wire::Import>(answer)) break;
+    ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{core_->ledger().share_after(0)->id})));
+  }
+  EXPECT_EQ(refused<wire::Import>(answer), Reason::kAuditFailed);
+  EXPECT_TRUE(answer.fds.empty());
+  EXPECT_TRUE(core_->ledger().share_after(0)->holders.empty());
+}
+
+TEST_F(Broker, RefusesAnUnlistedProcessAndAllowsAListedOne) {
+  const std::string key = export_block(mint(kExporter), 0);
+  const Answer answer = ask(kImporter, import_of(key));
+  EXPECT_EQ(refused<wire::Import>(answer), Reason::kNotListed);
+  EXPECT_TRUE(answer.fds.empty());
+  EXPECT_EQ(records().back().reason, Reason::kNotListed);
+
+  // The importer's pid is made up, so list a process that exists and is not the importer.
+  wire::ListPid list{};
+  list.key = wire::key_text(key.c_str());
+  list.count = 1;
+  list.pids[0] = ::getpid();
+  const auto listed = ok<wire::ListPid>(ask(kExporter, list));
+  ASSERT_TRUE(listed);
+  EXPECT_EQ(listed->listed, 1U);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, import_of(key))), Reason::kNotListed);
+  EXPECT_EQ(ok<wire::ListPid>(ask(kExporter, list))->listed, 1U) << "listing twice counts once";
+}
+
+TEST_F(Broker, ListsNoProcessThatIsNotThere) {
+  const std::string key = export_block(mint(kExporter), 0);
+  wire::ListPid list{};
+  list.key = wire::key_text(key.c_str());
+  list.count = 2;
+  list.pids[0] = ::getpid();
+  list.pids[1] = 0x3fffffff;
+  EXPECT_EQ(refused<wire::ListPid>(ask(kExporter, list)), Reason::kNoSuchProcess);
+  EXPECT_TRUE(core_->ledger().share_after(0)->listed.empty()) << "all or nothing";
+}
+
+TEST_F(Broker, OnlyTheExporterEditsTheList) {
+  const std::string key = export_block(mint(kExporter), 0);
+  wire::ListPid list{};
+  list.key = wire::key_text(key.c_str());
+  list.count = 1;
+  list.pids[0] = ::getpid();
+  EXPECT_EQ(refused<wire::ListPid>(ask(kImporter, list)), Reason::kNotExporter);
+  const std::string open = export_block(mint(kExporter));
+  list.key = wire::key_text(open.c_str());
+  EXPECT_EQ(refused<wire::ListPid>(ask(kExporter, list)), Reason::kListDisabled);
+}
+
+TEST_F(Broker, AnotherSendersCredentialsEndTheConnection) {
+  const std::string key = export_block(mint(kExporter));
+  const auto frame = wire::encode(wire::Kind::kImport, 0, ++request_, import_of(key));
+  const Answer child = core_->handle(kImporter, frame.view(),
+                                     {.pid = pid_of(kImporter) + 1, .uid = 1000, .gid = 1000});
+  EXPECT_TRUE(child.hang_up);
+  EXPECT_TRUE(child.fds.empty());
+  EXPECT_EQ(records().back().reason, Reason::kIdentityChanged);
+}
+
+TEST_F(Broker, AWithdrawnKeyIsDeadAndHeldMemoryStays) {
+  const std::string key = export_block(mint(kExporter));
+  const auto grant = ok<wire::Import>(ask(kImporter, import_of(key)));
+  ASSERT_TRUE(grant);
+  ASSERT_TRUE(ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())})));
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, import_of(key))), Reason::kExportEnded);
+  EXPECT_EQ(refused<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())})),
+            Reason::kExportEnded);
+  EXPECT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{grant->share})));
+  EXPECT_EQ(refused<wire::Close>(ask(kImporter, wire::Close{grant->share})), Reason::kNotImported);
+}
+
+TEST_F(Broker, TheExportersEndKillsItsKeysAndKeepsHeldMemory) {
+  const std::string key = export_block(mint(kExporter));
+  const auto grant = ok<wire::Import>(ask(kImporter, import_of(key)));
+  ASSERT_TRUE(grant);
+  core_->end(kExporter);
+  EXPECT_EQ(core_->ledger().used(0), 4096U);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, import_of(key))), Reason::kExportEnded);
+  core_->end(kImporter);
+  EXPECT_EQ(core_->ledger().used(0), 0U);
+  EXPECT_EQ(core_->ledger().shares(), 0U);
+}
+
+TEST_F(Broker, CapacityIsChargedAndGivenBack) {
+  const BlockId block = mint(kExporter, kMiB);
+  ASSERT_NE(block, 0U);
+  wire::Mint more{};
+  more.count = 1;
+  more.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
+  EXPECT_EQ(refused<wire::Mint>(ask(kImporter, more)), Reason::kCapacity);
+  more.device = 1;
+  EXPECT_TRUE(ok<wire::Mint>(ask(kImporter, more))) << "devices have their own";
+  more.device = 2;
+  EXPECT_EQ(refused<wire::Mint>(ask(kImporter, more)), Reason::kNoDevice);
+  ask(kExporter, wire::Free{block}, wire::kOneWay);
+  EXPECT_EQ(core_->ledger().used(0), 0U);
+}
+
+TEST_F(Broker, ASumThatWrapsIsNoBargain) {
+  wire::Mint mint{};
+  mint.count = 2;
+  mint.specs[0] = {.size = ~std::uint64_t{4095}, .page = 4096, .reserved = 0};
+  mint.specs[1] = {.size = 8192, .page = 4096, .reserved = 0};
+  EXPECT_EQ(refused<wire::Mint>(ask(kExporter, mint)), Reason::kCapacity);
+}
+
+TEST_F(Broker, AnotherSessionsBlockIsUnknown) {
+  const BlockId block = mint(kExporter);
+  EXPECT_EQ(refused<wire::Export>(ask(kImporter, whole(block))), Reason::kUnknownBlock);
+  EXPECT_EQ(refused<wire::Free>(ask(kImporter, wire::Free{block})), Reason::kUnknownBlock);
+  EXPECT_EQ(core_->ledger().used(0), 4096U);
+}
+
+TEST_F(Broker, TheFirstExportDecidesReadOnlyForGood) {
+  const BlockId block = mint(kExporter);
+  const std::string key = export_block(block, wire::kAnyProcess | wire::kReadOnly);
+  ASSERT_EQ(key.size(), 64U);
+  EXPECT_EQ(refused<wire::Export>(ask(kExporter, whole(block))), Reason::kSealKind);
+  Answer answer = ask(kImporter, import_of(key));
+  ASSERT_TRUE(ok<wire::Import>(answer));
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, answer.fds[0].get(), 0),
+            MAP_FAILED);
+  const auto again = os::reopen(answer.fds[0].get(), Access::kReadWrite);
+  if (again) {
+    EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again->get(), 0),
+              MAP_FAILED);
+  }
+}
+
+TEST_F(Broker, ExportsHaveALimit) {
+  const BlockId block = mint(kExporter);
+  for (int i = 0; i < 4; ++i)
+    ASSERT_FALSE(export_block(block).empty());
+  EXPECT_EQ(refused<wire::Export>(ask(kExporter, whole(block))), Reason::kTooManyExports);
+}
+
+TEST_F(Broker, WhatWasNotDeliveredIsTakenBack) {
+  const std::string key = export_block(mint(kExporter));
+  const Answer answer = ask(kImporter, import_of(key));
+  ASSERT_NE(answer.granted, 0U);
+  core_->undelivered(kImporter, answer);
+  EXPECT_TRUE(core_->ledger().share_after(0)->holders.empty());
+  EXPECT_EQ(records().back().type, audit::Type::kGrantUndelivered);
+}
+
+TEST_F(Broker, TheSameProcessAgainEndsItsOldSession) {
+  mint(kExporter);
+  os::PeerIdentity peer;
+  peer.connected = who(kExporter);
+  peer.pidfs_inode = 5000 + kExporter;
+  peer.pidfd = std::move(*os::open_pidfd(::getpid()));
+  ASSERT_TRUE(core_->open(3, std::move(peer)));
+  const auto frame = wire::encode(wire::Kind::kHello, 0, ++request_, wire::Hello{});
+  const Answer answer = core_->handle(3, frame.view(), who(kExporter));
+  ASSERT_TRUE(ok<wire::Hello>(answer));
+  EXPECT_EQ(core_->take_superseded(), std::vector<SessionId>{kExporter});
+  EXPECT_EQ(core_->ledger().used(0), 0U);
+}
+
+TEST_F(Broker, NothingBeforeHello) {
+  connect(4);
+  const Answer answer = ask(4, wire::Stat{});
+  EXPECT_EQ(refused<wire::Stat>(answer), Reason::kOutOfOrder);
+  EXPECT_TRUE(answer.hang_up);
+}
+
+TEST_F(Broker, GarbageEndsTheConnectionAndIsRecorded) {
+  const std::vector<std::byte> garbage(40, std::byte{0xa5});
+  const Answer answer = core_->handle(kImporter, garbage, who(kImporter));
+  EXPECT_TRUE(answer.hang_up);
+  EXPECT_EQ(records().back().outcome, audit::Outcome::kDeny);
+}
+
+TEST_F(Broker, AFloodOfRefusalsIsCountedNotWritten) {
+  constexpr int kFlood = 3000;
+  for (int i = 0; i < kFlood; ++i)
+    ask(kImporter, import_of(std::string(64, 'A')));
+  core_->end(kImporter);
+  std::uint64_t written = 0;
+  std::uint64_t suppressed = 0;
+  for (const audit::Record& record : records()) {
+    if (record.type == audit::Type::kDeny) ++written;
+    if (record.type == audit::Type::kSuppressed) suppressed += record.aux;
+  }
+  EXPECT_GE(written, 1000U);
+  EXPECT_LT(written, 1500U);
+  EXPECT_EQ(written + suppressed, static_cast<std::uint64_t>(kFlood));
+}
+
+TEST_F(Broker, ListShowsTheUsersOwnShares) {
+  export_block(mint(kExporter));
+  export_block(mint(kExporter));
+  std::uint64_t after = 0;
+  int found = 0;
+  for (;;) {
+    const auto reply = ok<wire::List>(ask(kImporter, wire::List{after}));
+    ASSERT_TRUE(reply);
+    if (reply->share == 0) break;
+    EXPECT_EQ(reply->owner_pid, pid_of(kExporter));
+    after = reply->share;
+    ++found;
+  }
+  EXPECT_EQ(found, 2);
+}
+
+}  // namespace
+}  // namespace hufu::broker
