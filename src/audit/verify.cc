@@ -43,7 +43,7 @@ class Judge {
   Judge(Chain chain, const Visit& visit) : chain_(std::move(chain)), visit_(visit) {}
 
   // False: what follows cannot be judged any more.
-  bool take(std::uint64_t number, std::span<const std::byte> bytes);
+  bool take(std::uint64_t number, std::span<const std::byte> bytes, bool last);
   void find(Status status, std::uint64_t seq, std::string file, std::uint64_t offset,
             std::string_view what);
   void finish(bool being_written);
@@ -60,6 +60,7 @@ class Judge {
   const Visit& visit_;
   std::optional<Link> link_;
   std::optional<Record> last_;
+  std::uint64_t end_offset_ = 0;  // Of its end, in its segment.
   std::optional<SegmentHeader> oldest_;
   std::optional<std::pair<std::uint64_t, Rotate>> newest_rotate_;
   std::optional<std::pair<std::uint64_t, Recovery>> recovered_;
@@ -88,7 +89,7 @@ void Judge::note(const Record& record) {
   if (visit_) visit_(record);
 }
 
-bool Judge::take(std::uint64_t number, std::span<const std::byte> bytes) {
+bool Judge::take(std::uint64_t number, std::span<const std::byte> bytes, bool last) {
   const std::string file = segment_name(number);
   if (expected && number != *expected) {
     find(Status::kEndsEarly, link_->next_seq, segment_name(*expected), 0,
@@ -111,15 +112,21 @@ bool Judge::take(std::uint64_t number, std::span<const std::byte> bytes) {
   }
   if (segment.header && !oldest_) oldest_ = segment.header;
   if (segment.fault != Fault::kNone) {
-    const bool short_only = segment.fault == Fault::kShort;
-    const Status status = segment.torn_tail ? Status::kRecoveredTail
-                          : short_only      ? Status::kEndsEarly
-                                            : Status::kTampered;
-    find(status, segment.bad_seq, file, segment.bad_slot * kRecordBytes, text_of(segment.fault));
+    // Only the end of the whole log can have been interrupted: a segment is left when it is full.
+    const bool torn = segment.torn_tail && last;
+    const Status status = torn                             ? Status::kRecoveredTail
+                          : segment.fault == Fault::kShort ? Status::kEndsEarly
+                                                           : Status::kTampered;
+    find(status, segment.bad_seq, file, segment.bad_slot * kRecordBytes,
+         torn ? "an interrupted write: what follows the last whole record is none; the next broker "
+                "to "
+                "open the log cuts it off"
+              : text_of(segment.fault));
   }
   const bool linked = segment.header.has_value() || link_.has_value();
   distrusted_ = segment.fault != Fault::kNone;
   link_ = segment.link;
+  end_offset_ = (segment.records + 1) * kRecordBytes;
   // A segment with no record yet has no last one; one with no header says nothing.
   if (segment.header) last_ = segment.last;
   return linked;
@@ -155,12 +162,14 @@ void Judge::finish(bool being_written) {
   verdict.being_written = being_written;
   check_beginning();
   const std::uint64_t next = link_ ? link_->next_seq : 1;
-  if (closed()) {
+  if (!expected) {
+    find(Status::kEndsEarly, 1, "", 0, "there is no segment here: the whole log is missing");
+  } else if (closed()) {
     find(Status::kEndsEarly, next, segment_name(*expected), 0,
          "the segment is missing: the last record announces it");
   } else if (!being_written && (!last_ || last_->type != Type::kStop)) {
     find(
-        Status::kEndsEarly, next, expected ? segment_name(*expected - 1) : std::string(), 0,
+        Status::kEndsEarly, next, segment_name(*expected - 1), end_offset_,
         "the log ends without STOP and no process writes it: its writer was killed, or the end was "
         "cut off");
   }
@@ -218,7 +227,7 @@ Verdict verify_directory(const std::string& path, const Visit& visit) {
         go_on = false;
         break;
       }
-      go_on = judge.take(*number, *bytes);
+      go_on = judge.take(*number, *bytes, last);
       done = *number;
     }
   } while (go_on && being_written && judge.closed());
