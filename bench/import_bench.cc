@@ -1,0 +1,209 @@
+// What does an import cost, against the least the kernel can do it for?
+//
+//   floor  a server that passes a descriptor over a SOCK_SEQPACKET socket (SCM_RIGHTS) with no
+//          check, and a client that maps and unmaps it
+//   Hufu   aclrtIpcMemImportByKey + aclrtIpcMemClose of a key nobody here has open: every check,
+//          a chained audit record for each, the guard page, two messages
+//
+// In one run, once with the server on the client's CPU and once on another one: a wake-up across
+// CPUs costs more than all the work, so the two must not be mixed.
+//
+// Run: make bench, or build/release/bin/import_bench
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "acl/acl.h"
+#include "bench/harness.h"
+#include "hufu/hufu.h"
+
+namespace {
+
+using hufu::bench::give_up;
+
+constexpr std::size_t kBytes = 1 << 20;
+
+void check(aclError code, const char* what) {
+  if (code == ACL_SUCCESS) return;
+  const char* text = aclGetRecentErrMsg();
+  std::fprintf(stderr, "%s: %d %s\n", what, code, text == nullptr ? "" : text);
+  give_up(what);
+}
+
+struct Child {
+  pid_t pid;
+  int channel;  // The child ends when this end is closed.
+};
+
+template <class Body>
+Child start(Body body) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) give_up("socketpair");
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::close(ends[0]);
+    body(ends[1]);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  return {.pid = pid, .channel = ends[0]};
+}
+
+void stop(const Child& child) {
+  ::close(child.channel);
+  ::waitpid(child.pid, nullptr, 0);
+}
+
+// Answers every packet with the same descriptor.
+void serve_floor(int channel) {
+  const int memory = ::memfd_create("floor", MFD_CLOEXEC);
+  if (memory < 0 || ::ftruncate(memory, kBytes) != 0) give_up("memfd");
+  void* pages =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory, 0);
+  if (pages == MAP_FAILED) give_up("mmap");
+  char request[128];
+  while (::recv(channel, request, sizeof(request), 0) > 0) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    char reply[96] = {};
+    iovec data{.iov_base = reply, .iov_len = sizeof(reply)};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(part), &memory, sizeof(memory));
+    if (::sendmsg(channel, &message, MSG_NOSIGNAL) < 0) return;
+  }
+}
+
+void import_floor(int channel) {
+  char request[96] = {};
+  if (::send(channel, request, sizeof(request), MSG_NOSIGNAL) < 0) give_up("send");
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  char reply[128];
+  iovec data{.iov_base = reply, .iov_len = sizeof(reply)};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  if (::recvmsg(channel, &message, MSG_CMSG_CLOEXEC) <= 0) give_up("recvmsg");
+  int memory = -1;
+  std::memcpy(&memory, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(memory));
+  void* pages = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  if (pages == MAP_FAILED) give_up("mmap");
+  ::close(memory);
+  hufu::bench::keep(pages);
+  ::munmap(pages, kBytes);
+}
+
+void serve_export(int channel) {
+  check(aclrtSetDevice(0), "aclrtSetDevice");
+  void* memory = nullptr;
+  check(aclrtMalloc(&memory, kBytes, ACL_MEM_MALLOC_NORMAL_ONLY), "aclrtMalloc");
+  char key[65];
+  check(aclrtIpcMemGetExportKey(memory, kBytes, key, sizeof(key),
+                                ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION),
+        "aclrtIpcMemGetExportKey");
+  if (::send(channel, key, sizeof(key), 0) < 0) give_up("send");
+  char end;
+  while (::recv(channel, &end, 1, 0) > 0) {
+  }
+}
+
+void import_key(const char* key) {
+  void* memory = nullptr;
+  check(aclrtIpcMemImportByKey(&memory, key, 0), "aclrtIpcMemImportByKey");
+  hufu::bench::keep(memory);
+  check(aclrtIpcMemClose(key), "aclrtIpcMemClose");
+}
+
+void measure(int server_cpu, const char* title, const char* key, const Child& floor, int broker) {
+  constexpr std::size_t kOperations = 500;
+  hufu::bench::pin(floor.pid, server_cpu);
+  hufu::bench::pin(broker, server_cpu);
+  hufu::bench::Suite suite(title);
+  suite.add("floor: SCM_RIGHTS, mmap, munmap", kOperations, [&](std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i)
+      import_floor(floor.channel);
+  });
+  suite.add(
+      "Hufu: import by key, close", kOperations,
+      [&](std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+          import_key(key);
+      },
+      "floor: SCM_RIGHTS, mmap, munmap");
+  suite.run();
+}
+
+void measure_open_again(const char* key) {
+  void* held = nullptr;
+  check(aclrtIpcMemImportByKey(&held, key, 0), "aclrtIpcMemImportByKey");
+  hufu::bench::Suite suite("Import of a key that is open already, and its close");
+  suite.add("floor: fetch_add, fetch_sub", 1'000'000, [](std::size_t n) {
+    static int count = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      __atomic_fetch_add(&count, 1, __ATOMIC_ACQ_REL);
+      __atomic_fetch_sub(&count, 1, __ATOMIC_ACQ_REL);
+    }
+  });
+  suite.add(
+      "Hufu: import by key, close", 200'000,
+      [&](std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+          import_key(key);
+      },
+      "floor: fetch_add, fetch_sub");
+  suite.run();
+  check(aclrtIpcMemClose(key), "aclrtIpcMemClose");
+}
+
+}  // namespace
+
+int main() {
+  // A broker of its own, so that nobody's log and nobody's clients are in the figures.
+  char directory[] = "/tmp/hufu-bench-XXXXXX";
+  if (::mkdtemp(directory) == nullptr) give_up("mkdtemp");
+  const std::string base = directory;
+  ::setenv("HUFU_BROKER", ("unix:" + base + "/broker.sock").c_str(), 1);
+  ::setenv("HUFU_AUDIT_DIR", (base + "/audit").c_str(), 1);
+  ::setenv("HUFU_IDLE_MS", "100", 1);
+
+  // The children fork before the library is used here.
+  const Child floor = start(serve_floor);
+  const Child exporter = start(serve_export);
+  char key[65] = {};
+  if (::recv(exporter.channel, key, sizeof(key), 0) != sizeof(key)) give_up("exporter");
+
+  hufu::bench::pin(0, 0);
+  check(aclrtSetDevice(0), "aclrtSetDevice");
+  hufuBrokerInfo broker{};
+  broker.structSize = sizeof(broker);
+  check(hufuGetBrokerInfo(&broker), "hufuGetBrokerInfo");
+
+  measure(0, "Cold import of 1 MiB, server on the same CPU", key, floor, broker.pid);
+  if (::sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+    measure(1, "Cold import of 1 MiB, server on another CPU", key, floor, broker.pid);
+  }
+  measure_open_again(key);
+
+  (void)aclrtResetDevice(0);
+  stop(floor);
+  stop(exporter);
+  std::filesystem::remove_all(base);
+  return 0;
+}
