@@ -28,6 +28,16 @@ policy::Verdict no(Reason reason, std::uint64_t n0 = 0, std::uint64_t n1 = 0, st
 
 std::uint64_t number_of(std::int32_t pid) { return static_cast<std::uint32_t>(pid); }
 
+// Leases on memfds are no documented promise, and can be switched off (fs.leases-enable): try.
+bool try_leases() {
+  const auto file = os::make_memfd("hufu-probe", bytes_of(PageSize::k4KiB), os::Backing::kShmem);
+  if (!file) return false;
+  const auto alone = os::held_by_others(file->get());
+  const auto reader = os::reopen(file->get(), Access::kReadOnly);
+  const auto watched = os::held_by_others(file->get());
+  return alone && !*alone && reader && watched && *watched;
+}
+
 audit::Type type_asked(wire::Kind kind) {
   switch (kind) {
     case wire::Kind::kExport:
@@ -71,7 +81,8 @@ Core::Core(const CoreOptions& options, KeySeal seal, audit::Log& log, Committer&
       log_(log),
       committer_(committer),
       reaper_(reaper),
-      ledger_(options.devices) {}
+      ledger_(options.devices),
+      leases_work_(try_leases()) {}
 
 bool Core::open(SessionId id, os::PeerIdentity who) {
   if (ledger_.sessions_of(who.connected.uid) >= options_.limits.sessions_per_uid) return false;
@@ -408,9 +419,7 @@ Answer Core::answer(Asking& asking, const wire::Close& close) {
   describe(record, *share, *ledger_.block(share->block));
   record.refs_after -= 1;
   (void)recorded(record);  // A release is never refused, recorded or not.
-  std::vector<UniqueFd> gone;
-  ledger_.let_go(asking.session, *share, gone);
-  reaper_.take(std::move(gone));
+  release(asking.session, *share);
   return reply<wire::Close>(asking, {});
 }
 
@@ -570,9 +579,38 @@ void Core::end(SessionId id) {
     record.size = session->bytes;
     (void)recorded(record);
   }
+  const std::vector<ShareId> held(session->held.begin(), session->held.end());
+  for (const ShareId share : held)
+    release(*session, *ledger_.share(share));
   std::vector<UniqueFd> gone;
   ledger_.end_session(*session, gone);
   reaper_.take(std::move(gone));
+}
+
+void Core::release(Session& session, Share& share) {
+  const Block& block = *ledger_.block(share.block);
+  // With other holders left the kernel could only say "somebody", which is known.
+  if (block.held == 1) prove_release(session, share, block);
+  std::vector<UniqueFd> gone;
+  ledger_.let_go(session, share, gone);
+  reaper_.take(std::move(gone));
+}
+
+void Core::prove_release(const Session& session, const Share& share, const Block& block) {
+  if (!leases_work_) return;  // Then the records claim no more than the importer did.
+  const auto held = os::held_by_others(block.fd.get());
+  if (!held) return;
+  // Whoever may open the inode by its mode may keep an O_PATH descriptor, which no lease sees: the
+  // inode's own user, and root. Only of others is silence a proof.
+  const std::uint32_t uid = session.who.connected.uid;
+  const bool proof = uid != options_.uid && uid != 0;
+  const auto type = *held   ? audit::Type::kStillHeld
+                    : proof ? audit::Type::kReleaseVerified
+                            : audit::Type::kReleaseProbed;
+  audit::Record record = record_of(type, audit::Outcome::kInfo, session, 0);
+  describe(record, share, block);
+  record.refs_after -= 1;
+  (void)recorded(record);
 }
 
 std::vector<SessionId> Core::take_superseded() { return std::exchange(superseded_, {}); }

@@ -109,6 +109,10 @@ class Core {
   template <class Request>
   static Answer reply(const Asking& asking, const typename wire::Protocol<Request>::Reply& body);
   bool recorded(audit::Record& record);
+  // Ends one hold of a session. When it was the block's last one, the kernel is asked whether
+  // anybody holds the memory all the same.
+  void release(Session& session, Share& share);
+  void prove_release(const Session& session, const Share& share, const Block& block);
 
   CoreOptions options_;
   KeySeal seal_;
@@ -118,6 +122,7 @@ class Core {
   Ledger ledger_;
   RefusalBudget refusals_;
   std::vector<SessionId> superseded_;
+  bool leases_work_;  // Tried once, at start.
 };
 
 }  // namespace hufu::broker

@@ -231,6 +231,22 @@ TEST_F(Broker, AWithdrawnKeyIsDeadAndHeldMemoryStays) {
   EXPECT_EQ(refused<wire::Close>(ask(kImporter, wire::Close{grant->share})), Reason::kNotImported);
 }
 
+TEST_F(Broker, TheKernelIsAskedWhetherTheLastCloseIsTrue) {
+  const std::string key = export_block(mint(kExporter));
+  {
+    Answer answer = ask(kImporter, import_of(key));
+    const auto grant = ok<wire::Import>(answer);
+    ASSERT_TRUE(grant);
+    // The importer claims to have closed and keeps the descriptor.
+    ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{grant->share})));
+    EXPECT_EQ(records().back().type, audit::Type::kStillHeld);
+  }
+  const auto grant = ok<wire::Import>(ask(kImporter, import_of(key)));  // Not kept.
+  ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{grant->share})));
+  // Broker uid 0 in these options, importer 1000: silence is a proof.
+  EXPECT_EQ(records().back().type, audit::Type::kReleaseVerified);
+}
+
 TEST_F(Broker, TheExportersEndKillsItsKeysAndKeepsHeldMemory) {
   const std::string key = export_block(mint(kExporter));
   const auto grant = ok<wire::Import>(ask(kImporter, import_of(key)));

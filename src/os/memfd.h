@@ -37,6 +37,12 @@ struct FileFacts {
 };
 Result<FileFacts> facts_of(int fd);
 
+// Does anybody but the holders of the ORIGINAL descriptor have the file open or mapped? The kernel
+// grants a write lease only when no reopened file of the inode is left, mappings included; an
+// O_PATH descriptor escapes it. SIGIO must be ignored (the default action of a broken lease ends
+// the process), and nobody may reopen the file meanwhile. Fails where the kernel grants no leases.
+Result<bool> held_by_others(int fd);
+
 // Gives the file's pages back to the kernel; every mapping then reads zeros. Best effort: a file
 // sealed against future writes keeps its pages until it is closed.
 void drop_pages(int fd);

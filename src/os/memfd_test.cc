@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -59,6 +60,26 @@ TEST(Reopen, FutureWriteSealStopsNewWritersOnly) {
   }
   *static_cast<char*>(live) = 'x';  // The old mapping goes on writing.
   ::munmap(live, 4096);
+}
+
+// The holder of the original file maps and writes all the time; the probe speaks of the others.
+TEST(Lease, SeesReopenedFilesAndTheirMappingsOnly) {
+  const auto fd = make_memfd("test", 4096, Backing::kShmem);
+  ASSERT_TRUE(fd);
+  void* own = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
+  ASSERT_NE(own, MAP_FAILED);
+  const auto before = held_by_others(fd->get());
+  if (!before) GTEST_SKIP() << "SKIPPED: this kernel grants no leases: " << before.error().what();
+  EXPECT_FALSE(*before);
+
+  auto reader = std::move(*reopen(fd->get(), Access::kReadOnly));
+  EXPECT_TRUE(*held_by_others(fd->get()));
+  void* mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, reader.get(), 0);
+  reader.reset();
+  EXPECT_TRUE(*held_by_others(fd->get())) << "a mapping is a holder after its descriptor closed";
+  ::munmap(mapped, 4096);
+  EXPECT_FALSE(*held_by_others(fd->get()));
+  ::munmap(own, 4096);
 }
 
 }  // namespace
