@@ -18,8 +18,7 @@ TEST(PublicId, IsTheStartOfTheHashOfTheKeysBytes) {
 
 TEST(PublicId, TakesEachByteFromItsDigits) {
   // The bytes 0, 5, 10 ... 235.
-  const auto id =
-      public_id_of("AAUKDxQZHiMoLTI3PEFGS1BVWl9kaW5zeH2Ch4yRlpugpaqvtLm-w8jN0tfc4ebr");
+  const auto id = public_id_of("AAUKDxQZHiMoLTI3PEFGS1BVWl9kaW5zeH2Ch4yRlpugpaqvtLm-w8jN0tfc4ebr");
   ASSERT_TRUE(id.has_value());
   EXPECT_EQ(IdText(*id).view(), "3e72d1805405bee16ba2c289a1949475");
 }
