@@ -124,7 +124,7 @@ typedef struct hufuBrokerInfo {
   int32_t pid;
   uint32_t uid;
   uint32_t mode;  // 0 none, 1 personal, 2 system
-  char auditDir[256];
+  char auditDir[256];  // HUFU_AUDIT_DIR; empty if unset: then `hufu audit path` knows
   uint32_t devices;
   uint64_t deviceCapacity;  // bytes, each
 } hufuBrokerInfo;

@@ -1,0 +1,327 @@
+// The C API in a process without a broker: everything but sharing works, and every refusal says
+// why.
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "acl/acl.h"
+#include "hufu/hufu.h"
+
+namespace {
+
+// What the thread's errors said since the last question.
+std::string recent() {
+  const char* text = aclGetRecentErrMsg();
+  return text == nullptr ? "" : text;
+}
+
+bool says(std::string_view word) {
+  const std::string text = recent();
+  EXPECT_NE(text.find(word), std::string::npos) << text;
+  return text.find(word) != std::string::npos;
+}
+
+// A C caller can pass any number for an enumerator.
+template <class Enum>
+Enum from_c(int number) {
+  return static_cast<Enum>(number);
+}
+
+class Alone : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ::setenv("HUFU_BROKER", "none", 1);
+    ::setenv("HUFU_DEVICES", "2", 1);
+    ::setenv("HUFU_DEVICE_CAPACITY", "134217728", 1);
+  }
+  void SetUp() override {
+    recent();
+    aclrtGetLastError(ACL_RT_THREAD_LEVEL);
+    ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS) << recent();
+  }
+  void TearDown() override { EXPECT_EQ(aclrtResetDeviceForce(0), ACL_SUCCESS); }
+
+  static void* allocate(size_t size, aclrtMemMallocPolicy policy = ACL_MEM_MALLOC_NORMAL_ONLY) {
+    void* pointer = nullptr;
+    EXPECT_EQ(aclrtMalloc(&pointer, size, policy), ACL_SUCCESS) << recent();
+    return pointer;
+  }
+};
+
+TEST_F(Alone, NullsAreNamed) {
+  EXPECT_EQ(aclrtMalloc(nullptr, 64, ACL_MEM_MALLOC_HUGE_FIRST), ACL_ERROR_INVALID_PARAM);
+  EXPECT_TRUE(says("aclrtMalloc: devPtr is null"));
+  EXPECT_EQ(aclrtFree(nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_TRUE(says("EH0001"));
+  char key[65];
+  EXPECT_EQ(aclrtIpcMemGetExportKey(nullptr, 1, key, 65, 0), ACL_ERROR_INVALID_PARAM);
+  EXPECT_TRUE(says("devPtr"));
+  EXPECT_EQ(aclrtIpcMemImportByKey(nullptr, key, 0), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtIpcMemClose(nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtIpcMemSetAttr(nullptr, ACL_RT_IPC_MEM_ATTR_ACCESS_LINK, 0), 107000);
+}
+
+TEST_F(Alone, RecentTextIsPerThreadAndReadOnce) {
+  EXPECT_EQ(aclGetRecentErrMsg(), nullptr);
+  EXPECT_EQ(aclrtFree(nullptr), ACL_ERROR_INVALID_PARAM);
+  std::thread([] { EXPECT_EQ(aclGetRecentErrMsg(), nullptr); }).join();
+  EXPECT_NE(aclGetRecentErrMsg(), nullptr);
+  EXPECT_EQ(aclGetRecentErrMsg(), nullptr);
+}
+
+TEST_F(Alone, LastErrorForgetsArgumentMistakes) {
+  EXPECT_EQ(aclrtFree(nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL), ACL_SUCCESS);
+  EXPECT_EQ(aclrtSetDevice(2), ACL_ERROR_RT_INVALID_DEVICEID);
+  EXPECT_EQ(aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL), ACL_ERROR_RT_INVALID_DEVICEID);
+  EXPECT_EQ(aclrtGetLastError(ACL_RT_THREAD_LEVEL), ACL_ERROR_RT_INVALID_DEVICEID);
+  EXPECT_EQ(aclrtGetLastError(ACL_RT_THREAD_LEVEL), ACL_SUCCESS);
+  EXPECT_EQ(aclrtGetLastError(from_c<aclrtLastErrLevel>(1)), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST_F(Alone, InitCounts) {
+  EXPECT_EQ(aclFinalize(), ACL_ERROR_REPEAT_FINALIZE);
+  EXPECT_EQ(aclInit(nullptr), ACL_SUCCESS);
+  EXPECT_EQ(aclInit(""), ACL_ERROR_REPEAT_INITIALIZE);
+  uint64_t left = 9;
+  EXPECT_EQ(aclFinalizeReference(&left), ACL_SUCCESS);
+  EXPECT_EQ(left, 1U);
+  EXPECT_EQ(aclFinalize(), ACL_SUCCESS);
+  EXPECT_EQ(aclFinalizeReference(&left), ACL_ERROR_REPEAT_FINALIZE);
+  EXPECT_EQ(aclInit("/nowhere.json"), ACL_ERROR_INVALID_FILE);
+  EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+}
+
+TEST_F(Alone, ContextIsNeededWhereTheContractSaysSo) {
+  void* pointer = allocate(4096);
+  std::thread([pointer] {
+    void* other = nullptr;
+    EXPECT_EQ(aclrtMalloc(&other, 64, ACL_MEM_MALLOC_HUGE_FIRST), ACL_ERROR_RT_CONTEXT_NULL);
+    EXPECT_TRUE(says("aclrtSetDevice"));
+    EXPECT_EQ(aclrtMalloc(&other, 0, ACL_MEM_MALLOC_HUGE_FIRST), ACL_ERROR_INVALID_PARAM);
+    size_t free = 0;
+    size_t total = 0;
+    EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &free, &total), ACL_ERROR_RT_CONTEXT_NULL);
+    EXPECT_EQ(aclrtMemset(pointer, 1, 0, 1), ACL_ERROR_RT_CONTEXT_NULL);
+    char key[65];
+    EXPECT_EQ(aclrtIpcMemGetExportKey(pointer, 4096, key, 65, 0), ACL_ERROR_RT_CONTEXT_NULL);
+    // These do without one.
+    aclrtPtrAttributes attributes{};
+    EXPECT_EQ(aclrtPointerGetAttributes(pointer, &attributes), ACL_SUCCESS);
+    void* base = nullptr;
+    EXPECT_EQ(aclrtMemGetAddressRange(pointer, &base, nullptr), ACL_SUCCESS);
+    EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+  }).join();
+}
+
+TEST_F(Alone, AttributesTellDeviceFromForeignMemory) {
+  void* pointer = allocate(1 << 20, ACL_MEM_MALLOC_HUGE_FIRST);
+  aclrtPtrAttributes attributes{};
+  ASSERT_EQ(aclrtPointerGetAttributes(static_cast<char*>(pointer) + 5, &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_DEVICE);
+  EXPECT_EQ(attributes.pageSize, 2U << 20U);
+  int local = 0;
+  ASSERT_EQ(aclrtPointerGetAttributes(&local, &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_UNREGISTERED);
+  EXPECT_EQ(attributes.pageSize, 0U);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, AddressRangeIsThePaddedAllocation) {
+  void* pointer = allocate(4096);
+  void* base = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(aclrtMemGetAddressRange(static_cast<char*>(pointer) + 100, &base, &size), ACL_SUCCESS);
+  EXPECT_EQ(base, pointer);
+  EXPECT_EQ(size, 4128U);
+  EXPECT_EQ(aclrtMemGetAddressRange(pointer, nullptr, nullptr), ACL_ERROR_RT_PARAM_INVALID);
+  int local = 0;
+  EXPECT_EQ(aclrtMemGetAddressRange(&local, &base, &size), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, FreeTakesEachAllocationOnce) {
+  void* pointer = allocate(4096);
+  EXPECT_EQ(aclrtFree(static_cast<char*>(pointer) + 64), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_TRUE(says("lies 64 bytes into the 4128-byte block"));
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(pointer), ACL_ERROR_RT_PARAM_INVALID);
+  int local = 0;
+  EXPECT_EQ(aclrtFree(&local), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+}
+
+TEST_F(Alone, MemInfoFollowsAllocations) {
+  size_t before = 0;
+  size_t total = 0;
+  ASSERT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &before, &total), ACL_SUCCESS);
+  EXPECT_EQ(total, 128U << 20U);
+  void* pointer = allocate(3 << 20, ACL_MEM_MALLOC_HUGE_ONLY);
+  size_t after = 0;
+  ASSERT_EQ(aclrtGetMemInfo(ACL_MEM_NORMAL, &after, &total), ACL_SUCCESS);
+  EXPECT_EQ(before - after, 4U << 20U);
+  void* too_large = nullptr;
+  EXPECT_EQ(aclrtMalloc(&too_large, 1U << 30U, ACL_MEM_MALLOC_HUGE_FIRST),
+            ACL_ERROR_RT_MEMORY_ALLOCATION);
+  EXPECT_TRUE(says("134217728"));
+  EXPECT_EQ(too_large, nullptr);
+  EXPECT_EQ(aclrtGetMemInfo(from_c<aclrtMemAttr>(18), &after, &total),
+            ACL_ERROR_RT_INVALID_MEMORY_TYPE);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, ConfigurationsOfAllocationsAreChecked) {
+  void* pointer = nullptr;
+  aclrtMallocAttribute attribute{};
+  aclrtMallocConfig cfg{&attribute, 1};
+  attribute.attr = ACL_RT_MEM_ATTR_DEVICE_ID;
+  attribute.value.deviceId = 1;
+  EXPECT_EQ(aclrtMallocWithCfg(&pointer, 64, ACL_MEM_MALLOC_HUGE_FIRST, &cfg),
+            ACL_ERROR_RT_PARAM_INVALID);
+  attribute.attr = ACL_RT_MEM_ATTR_VA_FLAG;
+  EXPECT_EQ(aclrtMallocWithCfg(&pointer, 64, ACL_MEM_MALLOC_HUGE_FIRST, &cfg),
+            ACL_ERROR_RT_PARAM_INVALID);
+  cfg.attrs = nullptr;
+  EXPECT_EQ(aclrtMallocWithCfg(&pointer, 64, ACL_MEM_MALLOC_HUGE_FIRST, &cfg),
+            ACL_ERROR_INVALID_PARAM);
+  ASSERT_EQ(aclrtMallocWithCfg(&pointer, 64, ACL_MEM_MALLOC_HUGE_FIRST, nullptr), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, CopyOfNothingSucceedsBeforeAnyCheck) {
+  EXPECT_EQ(aclrtMemcpy(nullptr, 0, nullptr, 0, from_c<aclrtMemcpyKind>(99)), ACL_SUCCESS);
+  EXPECT_EQ(aclrtMemset(nullptr, 0, 0, 0), ACL_SUCCESS);
+  char byte = 0;
+  EXPECT_EQ(aclrtMemcpy(&byte, 1, &byte, 1, ACL_MEMCPY_INNER_DEVICE_TO_DEVICE),
+            ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpy(&byte, 1, nullptr, 1, ACL_MEMCPY_DEFAULT), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST_F(Alone, StreamsFollowTheDisciplineOfHandles) {
+  aclrtStream stream = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtSynchronizeStream(nullptr), ACL_SUCCESS);
+  EXPECT_EQ(aclrtSynchronizeStreamWithTimeout(stream, 0), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);
+  EXPECT_EQ(aclrtDestroyStream(stream), ACL_ERROR_RT_INVALID_HANDLE);
+  int local = 0;
+  EXPECT_EQ(aclrtSynchronizeStream(&local), ACL_ERROR_RT_INVALID_HANDLE);
+  EXPECT_EQ(aclrtDestroyStream(nullptr), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST_F(Alone, SharingIsRefusedWithTheReason) {
+  void* pointer = allocate(4096);
+  char key[65] = "untouched";
+  EXPECT_EQ(aclrtIpcMemGetExportKey(pointer, 4096, key, 65, 1), ACL_ERROR_RT_DRV_INTERNAL_ERROR);
+  EXPECT_TRUE(says("HUFU_BROKER"));
+  EXPECT_STREQ(key, "untouched");
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, ExportArgumentsHaveTheContractsCodes) {
+  void* pointer = allocate(4096);
+  char key[65];
+  EXPECT_EQ(aclrtIpcMemGetExportKey(pointer, 0, key, 65, 0), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_TRUE(says("size"));
+  EXPECT_EQ(aclrtIpcMemGetExportKey(pointer, 4096, key, 64, 0), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_TRUE(says("len"));
+  EXPECT_EQ(aclrtIpcMemGetExportKey(pointer, 4096, key, 65, 2), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_TRUE(says("flags"));
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, QueryExportableSaysWhyNotAndWhatToDo) {
+  auto* block = static_cast<char*>(allocate(8192));
+  void* piece = allocate(1024);
+  hufuExportability answer{};
+  answer.structSize = sizeof(answer);
+  ASSERT_EQ(hufuMemQueryExportable(block, 8192, &answer), ACL_SUCCESS);
+  EXPECT_EQ(answer.exportable, 1);
+  EXPECT_EQ(answer.wouldReturn, ACL_SUCCESS);
+  EXPECT_EQ(answer.reason, nullptr);
+  EXPECT_EQ(answer.blockBase, block);
+  EXPECT_EQ(answer.blockSize, 8224U);
+  EXPECT_EQ(answer.page, 4096U);
+
+  ASSERT_EQ(hufuMemQueryExportable(block + 64, 64, &answer), ACL_SUCCESS);
+  EXPECT_EQ(answer.exportable, 0);
+  EXPECT_EQ(answer.wouldReturn, ACL_ERROR_RT_DRV_INTERNAL_ERROR);
+  EXPECT_NE(std::strstr(answer.reason, "64 bytes into the block"), nullptr) << answer.reason;
+
+  ASSERT_EQ(hufuMemQueryExportable(piece, 1024, &answer), ACL_SUCCESS);
+  EXPECT_EQ(answer.exportable, 0);
+  EXPECT_NE(std::strstr(answer.reason, "4096"), nullptr) << answer.reason;
+
+  int local = 0;
+  ASSERT_EQ(hufuMemQueryExportable(&local, 4, &answer), ACL_SUCCESS);
+  EXPECT_EQ(answer.wouldReturn, ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(answer.blockBase, nullptr);
+
+  // A caller compiled against a shorter struct gets no byte more than it has.
+  struct {
+    size_t structSize = 2 * sizeof(size_t);
+    int exportable = -1;
+    aclError wouldReturn = -1;
+    char behind = 'x';
+  } older;
+  ASSERT_EQ(hufuMemQueryExportable(block, 1, reinterpret_cast<hufuExportability*>(&older)),
+            ACL_SUCCESS);
+  EXPECT_EQ(older.exportable, 1);
+  EXPECT_EQ(older.behind, 'x');
+
+  EXPECT_EQ(aclrtFree(block), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(piece), ACL_SUCCESS);
+}
+
+TEST_F(Alone, AForkedChildIsAFreshProcess) {
+  void* pointer = allocate(4096);
+  ASSERT_TRUE(aclInit(nullptr) == ACL_SUCCESS);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int32_t device = 0;
+    if (aclrtGetDevice(&device) != ACL_ERROR_RT_CONTEXT_NULL) ::_exit(1);
+    if (aclrtFree(pointer) != ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED) ::_exit(2);
+    if (aclInit(nullptr) != ACL_SUCCESS) ::_exit(3);
+    if (aclrtSetDevice(1) != ACL_SUCCESS) ::_exit(4);
+    void* own = nullptr;
+    if (aclrtMalloc(&own, 4096, ACL_MEM_MALLOC_HUGE_FIRST) != ACL_SUCCESS) ::_exit(5);
+    std::memset(own, 1, 4096);
+    int32_t pid = 0;
+    if (aclrtDeviceGetBareTgid(&pid) != ACL_SUCCESS || pid != ::getpid()) ::_exit(6);
+    ::_exit(aclrtFree(own) == ACL_SUCCESS ? 0 : 7);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(aclFinalize(), ACL_SUCCESS);
+  EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, MemoryCanBeFreedAfterFinalise) {
+  ASSERT_EQ(aclInit(nullptr), ACL_SUCCESS);
+  void* pointer = allocate(4096);
+  EXPECT_EQ(aclFinalize(), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+  EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+}
+
+TEST(DataTypes, HaveTheirSizes) {
+  EXPECT_EQ(aclDataTypeSize(ACL_DT_UNDEFINED), 0U);
+  EXPECT_EQ(aclDataTypeSize(ACL_BF16), 2U);
+  EXPECT_EQ(aclDataTypeSize(ACL_COMPLEX128), 16U);
+  EXPECT_EQ(aclDataTypeSize(from_c<aclDataType>(999)), 8U);
+}
+
+}  // namespace

@@ -1,0 +1,165 @@
+// What Hufu adds: who shares what, why a range cannot be exported, the broker.
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "acl/acl.h"
+#include "capi/error_code.h"
+#include "capi/recent_error.h"
+#include "hufu/hufu.h"
+#include "runtime/runtime.h"
+#include "share/public_id.h"
+
+using hufu::Errc;
+using hufu::fail;
+using hufu::Reason;
+using hufu::Result;
+using hufu::capi::answer;
+using hufu::capi::null_argument;
+using hufu::runtime::Runtime;
+using hufu::share::IdText;
+using hufu::share::PublicId;
+
+namespace {
+
+// An out-struct begins with the size its caller was compiled with, and gets no more than that.
+template <class Struct>
+Result<void> check_size(const Struct& out) {
+  if (out.structSize > sizeof(size_t)) return {};
+  return fail(Errc::kInvalidArgument, Reason::kNone,
+              "structSize is {}; set it to the struct's sizeof before the call", out.structSize);
+}
+
+template <class Struct>
+void give(Struct* out, size_t size, Struct answer) {
+  answer.structSize = size;
+  std::memcpy(out, &answer, std::min(size, sizeof(Struct)));
+}
+
+template <size_t N>
+void set_text(char (&out)[N], std::string_view text) {
+  const size_t size = std::min(text.size(), N - 1);
+  std::memcpy(out, text.data(), size);
+  out[size] = '\0';
+}
+
+hufuShareInfo info_of(const hufu::wire::ListReply& share) {
+  hufuShareInfo info{};
+  set_text(info.publicId, IdText(PublicId{share.public_id}).view());
+  info.ownerPid = share.owner_pid;
+  info.ownerUid = share.owner_uid;
+  set_text(info.ownerName,
+           std::string_view(share.owner_name.data(),
+                            ::strnlen(share.owner_name.data(), share.owner_name.size())));
+  info.size = share.size;
+  info.offset = share.offset;
+  info.pageSize = share.page;
+  info.access = share.access;
+  info.pidValidation = (share.flags & hufu::wire::kAnyProcess) == 0 ? 1 : 0;
+  info.listedPids = share.listed;
+  info.importers = share.importers;
+  info.ageNs = share.age_ns;
+  return info;
+}
+
+hufu::Error fail_key() {
+  return fail(Errc::kInvalidValue, Reason::kKeyMalformed,
+              "key is not {} characters of base64url; pass the text that aclrtIpcMemGetExportKey "
+              "wrote, whole and ended by a NUL",
+              hufu::share::kKeyTextSize);
+}
+
+}  // namespace
+
+aclError hufuIpcMemGetPublicId(const char* key, char publicId[HUFU_PUBLIC_ID_SIZE]) {
+  return answer([&]() -> Result<void> {
+    if (key == nullptr) return null_argument("key");
+    if (publicId == nullptr) return null_argument("publicId");
+    const auto id = hufu::share::public_id_of(key);
+    if (!id) return fail_key();
+    const IdText text(*id);
+    *std::copy(text.view().begin(), text.view().end(), publicId) = '\0';
+    return {};
+  });
+}
+
+aclError hufuShareList(hufuShareInfo* out, size_t capacity, size_t* count) {
+  return answer([&]() -> Result<void> {
+    if (count == nullptr) return null_argument("count");
+    if (out == nullptr && capacity != 0) return null_argument("out");
+    size_t size = 0;
+    if (capacity != 0) {
+      if (auto good = check_size(*out); !good) return good;
+      size = out->structSize;
+    }
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    auto shares = (*runtime)->client().list();
+    if (!shares) return shares.error();
+    std::erase_if(*shares, [](const auto& share) { return share.live == 0; });
+    auto* place = reinterpret_cast<char*>(out);  // A caller's older struct makes a shorter stride.
+    for (size_t i = 0; i < std::min(capacity, shares->size()); ++i, place += size) {
+      give(reinterpret_cast<hufuShareInfo*>(place), size, info_of((*shares)[i]));
+    }
+    *count = shares->size();
+    return {};
+  });
+}
+
+aclError hufuMemQueryExportable(const void* ptr, size_t size, hufuExportability* out) {
+  return answer([&]() -> Result<void> {
+    if (ptr == nullptr) return null_argument("ptr");
+    if (out == nullptr) return null_argument("out");
+    if (auto good = check_size(*out); !good) return good;
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    const hufu::memory::Heap& heap = (*runtime)->heap();
+    hufuExportability answered{};
+    if (const auto region = heap.describe(ptr)) {
+      answered.blockBase = reinterpret_cast<void*>(region->base);
+      answered.blockSize = region->reported;
+      answered.page = hufu::bytes_of(region->page);
+    }
+    const auto range = heap.exportable(ptr, size);
+    answered.exportable = range ? 1 : 0;
+    if (!range) {
+      answered.wouldReturn = hufu::capi::code_of(range.error(), {ACL_ERROR_RT_DRV_INTERNAL_ERROR});
+      answered.reason = hufu::capi::keep_text(range.error().what());
+    }
+    give(out, out->structSize, answered);
+    return {};
+  });
+}
+
+aclError hufuGetBrokerInfo(hufuBrokerInfo* info) {
+  return answer([&]() -> Result<void> {
+    if (info == nullptr) return null_argument("info");
+    if (auto good = check_size(*info); !good) return good;
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    hufuBrokerInfo answered{};
+    auto& client = (*runtime)->client();
+    answered.devices = static_cast<uint32_t>((*runtime)->contexts().devices());
+    if (client.address().mode == hufu::share::BrokerMode::kNone) {
+      const auto capacity = (*runtime)->heap().capacity(0);
+      if (!capacity) return capacity.error();
+      answered.deviceCapacity = capacity->total;
+    } else {
+      const auto session = client.session();
+      if (!session) return session.error();
+      set_text(answered.address, client.address().path);
+      answered.pid = session->broker_pid;
+      answered.uid = session->broker_uid;
+      answered.mode = session->mode;
+      answered.deviceCapacity = session->device_capacity;
+      // Where the broker's log lies is the broker's business; this is what it was started with, if
+      // it was started from here.
+      if (const char* chosen = std::getenv("HUFU_AUDIT_DIR")) set_text(answered.auditDir, chosen);
+    }
+    give(info, info->structSize, answered);
+    return {};
+  });
+}

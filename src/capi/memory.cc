@@ -1,0 +1,150 @@
+// Device memory: allocate, free, and what an address is.
+
+#include <cstdint>
+
+#include "acl/acl.h"
+#include "capi/error_code.h"
+#include "memory/size_rules.h"
+#include "runtime/runtime.h"
+
+using hufu::Errc;
+using hufu::fail;
+using hufu::Reason;
+using hufu::Result;
+using hufu::capi::answer;
+using hufu::capi::null_argument;
+using hufu::memory::AllocCall;
+using hufu::memory::RegionKind;
+using hufu::runtime::Here;
+using hufu::runtime::Runtime;
+
+namespace {
+
+static_assert(ACL_MEM_MALLOC_HUGE_FIRST == 0 && ACL_MEM_MALLOC_HUGE_ONLY == 1 &&
+                  ACL_MEM_MALLOC_NORMAL_ONLY == 2 && ACL_MEM_MALLOC_HUGE_FIRST_P2P == 3 &&
+                  ACL_MEM_MALLOC_HUGE_ONLY_P2P == 4 && ACL_MEM_MALLOC_NORMAL_ONLY_P2P == 5 &&
+                  ACL_MEM_MALLOC_HUGE1G_ONLY == 6 && ACL_MEM_MALLOC_HUGE1G_ONLY_P2P == 7 &&
+                  ACL_MEM_TYPE_LOW_BAND_WIDTH == 0x100 && ACL_MEM_TYPE_HIGH_BAND_WIDTH == 0x1000 &&
+                  ACL_MEM_ACCESS_USER_SPACE_READONLY == 0x100000,
+              "memory/size_rules.cc says the same");
+
+Result<void> check(const aclrtMallocConfig& cfg, int current_device) {
+  if (cfg.attrs == nullptr) {
+    // CANN's two layers differ here, by the count that goes with the null.
+    return fail(cfg.numAttrs != 0 ? Errc::kInvalidArgument : Errc::kInvalidValue, Reason::kNone,
+                "cfg->attrs is null; pass attributes, or a null cfg for none");
+  }
+  for (size_t i = 0; i < cfg.numAttrs; ++i) {
+    const aclrtMallocAttribute& attribute = cfg.attrs[i];
+    switch (attribute.attr) {
+      case ACL_RT_MEM_ATTR_MODULE_ID:  // Whom CANN's statistics name; there are none here.
+        continue;
+      case ACL_RT_MEM_ATTR_DEVICE_ID:
+        if (attribute.value.deviceId == static_cast<uint32_t>(current_device)) continue;
+        return fail(Errc::kInvalidValue, Reason::kNoDevice,
+                    "cfg->attrs[{}] wants memory of device {}, but the thread's current device is "
+                    "{}; call aclrtSetDevice({}) first",
+                    i, attribute.value.deviceId, current_device, attribute.value.deviceId);
+      case ACL_RT_MEM_ATTR_RSV:
+      case ACL_RT_MEM_ATTR_VA_FLAG:
+        break;
+    }
+    return fail(Errc::kInvalidValue, Reason::kNone,
+                "cfg->attrs[{}].attr is {}; pass ACL_RT_MEM_ATTR_MODULE_ID (1) or "
+                "ACL_RT_MEM_ATTR_DEVICE_ID (2)",
+                i, static_cast<int>(attribute.attr));
+  }
+  return {};
+}
+
+Result<void> allocate(AllocCall call, void** devPtr, size_t size, aclrtMemMallocPolicy policy,
+                      const aclrtMallocConfig* cfg = nullptr) {
+  if (devPtr == nullptr) return null_argument("devPtr");
+  const auto plan = hufu::memory::plan_allocation(call, size, static_cast<uint32_t>(policy));
+  if (!plan) return plan.error();
+  const auto here = Here::get();
+  if (!here) return here.error();
+  if (cfg != nullptr) {
+    if (auto good = check(*cfg, here->context.device); !good) return good;
+  }
+  const auto made = here->runtime->heap().allocate(here->context.device, *plan);
+  if (!made) return made.error();
+  *devPtr = *made;
+  return {};
+}
+
+aclrtMemLocationType location_of(RegionKind kind) {
+  switch (kind) {
+    case RegionKind::kBlock:
+    case RegionKind::kSlab:
+    case RegionKind::kImported:
+      return ACL_MEM_LOCATION_TYPE_DEVICE;
+    case RegionKind::kHost:
+      return ACL_MEM_LOCATION_TYPE_HOST;
+  }
+  return ACL_MEM_LOCATION_TYPE_UNREGISTERED;
+}
+
+}  // namespace
+
+aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return answer([&] { return allocate(AllocCall::kMalloc, devPtr, size, policy); });
+}
+
+aclError aclrtMallocAlign32(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return answer([&] { return allocate(AllocCall::kMallocAlign32, devPtr, size, policy); });
+}
+
+aclError aclrtMallocCached(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
+  return answer([&] { return allocate(AllocCall::kMalloc, devPtr, size, policy); });
+}
+
+aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy policy,
+                            aclrtMallocConfig* cfg) {
+  return answer([&] { return allocate(AllocCall::kMallocWithCfg, devPtr, size, policy, cfg); });
+}
+
+aclError aclrtFree(void* devPtr) {
+  return answer([&]() -> Result<void> {
+    if (devPtr == nullptr) return null_argument("devPtr");
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    return (*runtime)->free(devPtr);
+  });
+}
+
+aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attributes) {
+  return answer([&]() -> Result<void> {
+    if (ptr == nullptr) return null_argument("ptr");
+    if (attributes == nullptr) return null_argument("attributes");
+    aclrtPtrAttributes answered{};
+    answered.location.type = ACL_MEM_LOCATION_TYPE_UNREGISTERED;
+    // Before there is a runtime no address is anything, and asking needs no broker.
+    Runtime* runtime = Runtime::get_if_any();
+    if (runtime != nullptr) {
+      if (const auto region = runtime->heap().describe(ptr)) {
+        answered.location.type = location_of(region->kind);
+        answered.location.id = static_cast<uint32_t>(region->device);
+        answered.pageSize = static_cast<uint32_t>(region->page);
+      }
+    }
+    *attributes = answered;
+    return {};
+  });
+}
+
+aclError aclrtMemGetAddressRange(void* ptr, void** pbase, size_t* psize) {
+  return answer([&]() -> Result<void> {
+    if (ptr == nullptr) return null_argument("ptr");
+    if (pbase == nullptr && psize == nullptr) {
+      return fail(Errc::kInvalidValue, Reason::kNone, "pbase and psize are both null; pass one");
+    }
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    const auto region = (*runtime)->region_of(ptr, 0);
+    if (!region) return region.error();
+    if (pbase != nullptr) *pbase = reinterpret_cast<void*>(region->base);
+    if (psize != nullptr) *psize = region->reported;
+    return {};
+  });
+}

@@ -1,0 +1,142 @@
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "runtime/broker_source.h"
+#include "runtime/local_devices.h"
+#include "share/address.h"
+
+namespace hufu::runtime {
+namespace {
+
+// All zeros is the initial state of each of these (for glibc's mutex too), because zeros are what a
+// child finds here: a mutex that another thread of the parent held at the fork is free again.
+struct ProcessState {
+  std::mutex making;
+  std::atomic<Runtime*> runtime;
+  InitState init;
+};
+
+constinit std::atomic<ProcessState*> process_state_page{nullptr};
+// Not wiped: how the child's handler finds what its parent had.
+constinit std::atomic<Runtime*> latest_runtime{nullptr};
+
+ProcessState& process_state() {
+  ProcessState* state = process_state_page.load(std::memory_order_acquire);
+  if (state != nullptr) return *state;
+  void* page = ::mmap(nullptr, sizeof(ProcessState), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw std::bad_alloc();
+  ::madvise(page, sizeof(ProcessState), MADV_WIPEONFORK);
+  ProcessState* mine = ::new (page) ProcessState{};
+  if (process_state_page.compare_exchange_strong(state, mine, std::memory_order_acq_rel)) {
+    return *mine;
+  }
+  ::munmap(page, sizeof(ProcessState));
+  return *state;
+}
+
+}  // namespace
+
+struct Runtime::Parts {
+  std::unique_ptr<share::Client> client;
+  std::unique_ptr<memory::PageSource> source;
+  std::int32_t pid = 0;
+  int devices = 0;
+};
+
+Runtime::Runtime(Parts parts)
+    : client_(std::move(parts.client)),
+      source_(std::move(parts.source)),
+      pid_(parts.pid),
+      contexts_(parts.devices),
+      heap_(*source_, parts.devices),
+      sharing_(heap_, *client_) {}
+
+Result<std::unique_ptr<Runtime>> Runtime::make() {
+  auto address = share::choose_broker();
+  if (!address) return address.error();
+  const bool alone = address->mode == share::BrokerMode::kNone;
+  Parts parts{.client = std::make_unique<share::Client>(std::move(*address))};
+  if (alone) {
+    const auto devices = local_devices();
+    if (!devices) return devices.error();
+    parts.source = std::make_unique<memory::LocalSource>(devices->count, devices->capacity);
+    parts.pid = ::getpid();
+    parts.devices = devices->count;
+  } else {
+    const auto session = parts.client->session();
+    if (!session) return session.error();
+    parts.source = std::make_unique<BrokerSource>(*parts.client);
+    parts.pid = session->peer_pid;
+    parts.devices = static_cast<int>(session->devices);
+  }
+  return std::unique_ptr<Runtime>(new Runtime(std::move(parts)));
+}
+
+Result<Runtime*> Runtime::get() {
+  ProcessState& state = process_state();
+  if (Runtime* made = state.runtime.load(std::memory_order_acquire)) return made;
+  const std::lock_guard lock(state.making);
+  if (Runtime* made = state.runtime.load(std::memory_order_acquire)) return made;
+  auto runtime = make();
+  if (!runtime) return runtime.error();
+  if (latest_runtime.exchange(runtime->get()) == nullptr) {
+    ::pthread_atfork(nullptr, nullptr, &Runtime::abandon_parents_in_child);
+  }
+  state.runtime.store(runtime->get(), std::memory_order_release);
+  return runtime->release();
+}
+
+Runtime* Runtime::get_if_any() { return process_state().runtime.load(std::memory_order_acquire); }
+
+void Runtime::abandon_parents_in_child() {
+  Runtime* parents = latest_runtime.load();
+  parents->sharing_.forget_after_fork();
+  parents->client_->forget_after_fork();
+}
+
+Result<memory::Region> Runtime::region_of(const void* pointer, std::uint64_t size) {
+  if (const auto region = heap_.describe(pointer)) return *region;
+  sharing_.report_unregistered(pointer, size);
+  return heap_.unknown(pointer);
+}
+
+Result<void> Runtime::free(const void* pointer) {
+  auto freed = heap_.free(pointer);
+  if (!freed && freed.error().code == Errc::kUnregistered) {
+    sharing_.report_unregistered(pointer, 0);
+  }
+  return freed;
+}
+
+Result<void> Runtime::reset_device(int device, Reset reset) {
+  const auto ended = contexts_.reset_device(device, reset);
+  if (!ended) return ended.error();
+  if (*ended) streams_.end(**ended);
+  return {};
+}
+
+void Runtime::reset_all_devices() {
+  for (const ContextId& context : contexts_.reset_all())
+    streams_.end(context);
+}
+
+Result<Here> Here::get() {
+  const auto runtime = Runtime::get();
+  if (!runtime) return runtime.error();
+  const auto context = (*runtime)->contexts().current();
+  if (!context) return context.error();
+  return Here{.runtime = *runtime, .context = *context};
+}
+
+InitState& init_state() { return process_state().init; }
+
+}  // namespace hufu::runtime

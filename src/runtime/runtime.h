@@ -1,0 +1,91 @@
+#pragma once
+
+// Runtime: everything a process has of Hufu, made on first use and never destroyed.
+//
+// It is not destroyed because programs free memory from global destructors and atexit functions, in
+// an order nobody controls. What a process leaves behind when it ends, the broker takes back.
+//
+//   Runtime ── Contexts, Streams           which device, in which order
+//      ├────── Heap ── PageSource          LocalSource, or the broker through BrokerSource
+//      └────── Sharing ── share::Imports ── share::Client ── the broker
+//
+// A forked child has none of it: its parent's memory is not mapped there and its parent's session
+// is not its own. The pointer to the Runtime lies in a page that fork wipes, so the child's first
+// call makes a Runtime of its own, as a fresh process would; an atfork handler lets go of the
+// parent's socket before.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "memory/heap.h"
+#include "memory/source.h"
+#include "runtime/contexts.h"
+#include "runtime/sharing.h"
+#include "runtime/streams.h"
+#include "share/client.h"
+
+namespace hufu::runtime {
+
+class Runtime {
+ public:
+  // The process's. The first call chooses and meets the broker; it fails, and may be repeated,
+  // while that cannot be done.
+  static Result<Runtime*> get();
+  // Null before a get() has succeeded.
+  static Runtime* get_if_any();
+
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  Contexts& contexts() { return contexts_; }
+  Streams& streams() { return streams_; }
+  memory::Heap& heap() { return heap_; }
+  Sharing& sharing() { return sharing_; }
+  share::Client& client() { return *client_; }
+
+  // The process id under which the broker sees this process: the one for whitelists.
+  std::int32_t broker_pid_of_self() const { return pid_; }
+
+  // The allocation or import that contains the address. Not to have one is an offence, and reported
+  // as such; `size` is what the caller wanted to touch, for the record.
+  Result<memory::Region> region_of(const void* pointer, std::uint64_t size);
+
+  Result<void> free(const void* pointer);
+
+  Result<void> reset_device(int device, Reset reset);
+  // Ends all contexts and their streams. Memory stays: somebody may yet free it.
+  void reset_all_devices();
+
+ private:
+  struct Parts;
+  explicit Runtime(Parts parts);
+  static Result<std::unique_ptr<Runtime>> make();
+  static void abandon_parents_in_child();
+
+  std::unique_ptr<share::Client> client_;
+  std::unique_ptr<memory::PageSource> source_;
+  std::int32_t pid_;
+  Contexts contexts_;
+  Streams streams_;
+  memory::Heap heap_;
+  Sharing sharing_;
+};
+
+// The runtime and the calling thread's context in it: what most calls need.
+struct Here {
+  Runtime* runtime = nullptr;
+  ContextId context;
+
+  static Result<Here> get();
+};
+
+// What aclInit counts. Fork starts over.
+struct InitState {
+  std::atomic<std::uint64_t> references;
+  std::atomic<std::uint64_t> configuration;  // A hash of it.
+};
+InitState& init_state();
+
+}  // namespace hufu::runtime

@@ -1,0 +1,130 @@
+#include "runtime/sharing.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hufu::runtime {
+namespace {
+
+Error fail_key_text() {
+  return fail(Errc::kInvalidValue, Reason::kKeyMalformed,
+              "the key is not {} characters of base64url; pass the text that "
+              "aclrtIpcMemGetExportKey wrote, whole and ended by a NUL",
+              share::kKeyTextSize);
+}
+
+}  // namespace
+
+Sharing::Sharing(memory::Heap& heap, share::Client& client)
+    : heap_(heap), client_(client), imports_(client) {}
+
+Result<Key> Sharing::export_key(const void* pointer, std::uint64_t size, std::uint32_t flags) {
+  const auto hold = heap_.begin_export(pointer, size);
+  if (!hold) {
+    report_refused_export(pointer, size, flags, hold.error().reason);
+    return hold.error();
+  }
+  if (client_.address().mode == share::BrokerMode::kNone) return client_.session().error();
+  const memory::ExportRange& range = hold->range();
+  const auto reply = client_.export_range({.block = range.block,
+                                           .offset = range.offset,
+                                           .size = range.size,
+                                           .reported_size = range.reported_size,
+                                           .flags = flags});
+  if (!reply) return reply.error();
+  Key key;
+  std::copy(reply->key.begin(), reply->key.end(), key.text.begin());
+  return key;
+}
+
+void Sharing::report_refused_export(const void* pointer, std::uint64_t size, std::uint32_t flags,
+                                    Reason reason) {
+  if (reason != Reason::kNotAligned && reason != Reason::kOutOfRange) {
+    client_.report(reason, pointer, size);
+    return;
+  }
+  // A range of a real block: asked for as it is, so that the broker's own judgement is the record.
+  const auto region = heap_.describe(pointer);
+  if (!region) return;
+  const auto offset = reinterpret_cast<std::uintptr_t>(pointer) - region->base;
+  const auto reply = client_.export_range({.block = region->id,
+                                           .offset = offset,
+                                           .size = size,
+                                           .reported_size = region->reported,
+                                           .flags = flags});
+  if (!reply) return;
+  // The two sides disagree about a rule; the stricter one holds.
+  Key key;
+  std::copy(reply->key.begin(), reply->key.end(), key.text.begin());
+  static_cast<void>(client_.withdraw(key.text.data()).has_value());
+}
+
+Result<void> Sharing::list_pids(const char* key, std::span<const std::int32_t> pids) {
+  std::vector<std::int32_t> wanted(pids.begin(), pids.end());
+  std::erase(wanted, 0);
+  if (wanted.empty()) return {};
+  const auto reply = client_.list_pids(key, wanted);
+  if (!reply) return reply.error();
+  return {};
+}
+
+Result<void*> Sharing::import(const char* key) {
+  const std::lock_guard lock(mutex_);
+  const auto import = imports_.open(key, 0);
+  if (!import) return import.error();
+  const auto base = reinterpret_cast<std::uintptr_t>(import->base);
+  if (heap_.registry().find(base)) {
+    // Open already, which says nothing about the export: it may have ended since, and then the key
+    // opens nothing more. Until its state can be read without asking, the broker is asked.
+    if (const auto grant = client_.import(key, 0); !grant) {
+      static_cast<void>(imports_.close(key).has_value());
+      return grant.error();
+    }
+  } else {
+    heap_.registry().add({.base = base,
+                          .mapped = import->size,
+                          .reported = import->reported_size,
+                          .id = import->share,
+                          .page = import->page,
+                          .device = static_cast<int>(import->device),
+                          .kind = memory::RegionKind::kImported,
+                          .access = import->access});
+  }
+  return static_cast<void*>(import->base);
+}
+
+Result<void> Sharing::close(const char* key) {
+  std::unique_lock lock(mutex_);
+  auto closing = imports_.close(key);
+  if (closing) {
+    if (!*closing) return {};
+    // Its address leads nowhere from here on; the range goes when `closing` does, unlocked.
+    heap_.registry().remove(reinterpret_cast<std::uintptr_t>((*closing)->import().base));
+    lock.unlock();
+    return {};
+  }
+  if (closing.error().reason != Reason::kNotImported) return closing.error();
+
+  if (const auto id = share::public_id_of(key)) {
+    const auto advised = advised_.find(id->bytes);
+    if (advised != advised_.end()) {
+      if (--advised->second == 0) advised_.erase(advised);
+      return {};
+    }
+  }
+  lock.unlock();
+  return client_.withdraw(key);
+}
+
+Result<void> Sharing::advise_link(const char* key) {
+  const auto id = share::public_id_of(key);
+  if (!id) return fail_key_text();
+  const std::lock_guard lock(mutex_);
+  advised_[id->bytes] = 1;
+  return {};
+}
+
+}  // namespace hufu::runtime

@@ -1,0 +1,72 @@
+#pragma once
+
+// Sharing: what a program does with keys, where memory and the broker's client meet.
+//
+// The broker decides; this side knows addresses and knows the texts. What it can refuse by itself
+// it refuses without asking, but never without the broker's hearing of it: every refusal is a
+// record.
+//
+// An address is in the registry exactly while it is mapped: entered before import() returns it,
+// gone before it is unmapped. Thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+
+#include "base/result.h"
+#include "memory/heap.h"
+#include "share/client.h"
+#include "share/imports.h"
+#include "share/public_id.h"
+
+namespace hufu::runtime {
+
+struct Key {
+  std::array<char, share::kKeyTextSize + 1> text{};  // NUL-terminated.
+};
+
+class Sharing {
+ public:
+  // Both outlive this.
+  Sharing(memory::Heap& heap, share::Client& client);
+
+  // `flags` are wire::ExportFlag.
+  Result<Key> export_key(const void* pointer, std::uint64_t size, std::uint32_t flags);
+
+  // Adds processes to the whitelist of an export of this process. Zeros are skipped.
+  Result<void> list_pids(const char* key, std::span<const std::int32_t> pids);
+
+  // The start of the range. Each needs its own close().
+  Result<void*> import(const char* key);
+
+  // An importer's: one import less. Otherwise the exporter's: no new imports.
+  Result<void> close(const char* key);
+
+  // Which link an import of the key shall use. There is one kind of memory here, so it is kept for
+  // its rules' sake: it makes an entry that one close() takes away.
+  Result<void> advise_link(const char* key);
+
+  // An address that a call refused because this process has no memory there.
+  void report_unregistered(const void* pointer, std::uint64_t size) {
+    client_.report(Reason::kUnregistered, pointer, size);
+  }
+
+  // In a forked child, which has none of the parent's imports.
+  void forget_after_fork() { imports_.forget_after_fork(); }
+
+ private:
+  void report_refused_export(const void* pointer, std::uint64_t size, std::uint32_t flags,
+                             Reason reason);
+
+  memory::Heap& heap_;
+  share::Client& client_;
+  share::Imports imports_;
+  // Held while an import is opened or closed AND its address entered or removed, or a close that
+  // overtakes an open would leave an address behind that leads nowhere.
+  std::mutex mutex_;
+  std::map<std::array<std::uint8_t, 16>, int> advised_;  // By public id.
+};
+
+}  // namespace hufu::runtime
