@@ -21,6 +21,7 @@
 #include "audit/chain.h"
 #include "audit/layout.h"
 #include "audit/test_log.h"
+#include "audit/text.h"
 #include "audit/verify.h"
 
 namespace hufu::audit {
@@ -320,6 +321,42 @@ TEST_P(Golden, IsFoundAndNamed) {
 
 INSTANTIATE_TEST_SUITE_P(AuditLog, Golden, testing::ValuesIn(kCases),
                          [](const auto& instance) { return std::string(instance.param.name); });
+
+// --- docs/audit_log.md
+// ----------------------------------------------------------------------------
+
+std::string page() {
+  const Bytes bytes = read_file(HUFU_AUDIT_PAGE);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(Page, ShowsARecordOfTheGoldenLog) {
+  const Bytes segment = read_file(segment_path(HUFU_GOLDEN_DIR "/intact", 1));
+  const auto record = std::span(segment).subspan(3 * kRecordBytes, kRecordBytes);
+  const std::string text = page();
+  for (std::size_t at = 0; at < kRecordBytes; at += 16) {
+    const auto row = record.subspan(at, 16);
+    const std::string line =
+        fmt::format("{:3}  {:02x}\n", at, fmt::join(row.begin(), row.end(), " "));
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+  const auto decoded = decode(record.first<kRecordBytes>());
+  ASSERT_TRUE(decoded);
+  EXPECT_NE(text.find(to_line(*decoded)), std::string::npos) << to_line(*decoded);
+}
+
+TEST(Page, HasARowForEveryTypeOfRecord) {
+  const std::string text = page();
+  std::uint16_t number = 1;
+  for (; name_of(static_cast<Type>(number)) != "UNKNOWN"; ++number) {
+    const std::string row = fmt::format("| {} | {} |", number, name_of(static_cast<Type>(number)));
+    EXPECT_NE(text.find(row), std::string::npos) << row;
+  }
+  EXPECT_GT(number, 27);
+}
+
+// --- Every bit.
+// -----------------------------------------------------------------------------------
 
 void flip_bit(const std::string& path, std::size_t bit) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);

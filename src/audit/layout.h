@@ -45,6 +45,7 @@ class Writer {
     std::memcpy(bytes_.data() + offset, value.data(), N);
   }
   void zeros(std::size_t from, std::size_t to) { std::memset(bytes_.data() + from, 0, to - from); }
+  void only_bits(std::uint32_t, std::uint32_t) {}
 
  private:
   template <Number T>
@@ -77,6 +78,10 @@ class Reader {
   }
   void zeros(std::size_t from, std::size_t to) {
     zeros_ = zeros_ && is_zero(bytes_.subspan(from, to - from));
+  }
+  // Bits of a field that have no meaning, like bytes that have none.
+  void only_bits(std::uint32_t flags, std::uint32_t known) {
+    zeros_ = zeros_ && (flags & ~known) == 0;
   }
 
   bool zeros_are_zero() const { return zeros_; }

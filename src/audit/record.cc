@@ -26,6 +26,7 @@ void lay_out_own(
   io.field(at::kOwn, start.instance);
   io.field(at::kOwn + 16, start.boot_id);
   io.field(at::kOwn + 32, flags);
+  io.only_bits(flags, kVolatileHome | kAfterUncleanEnd | kDamageAccepted);
   io.zeros(at::kOwn + 36, at::kOwn + 40);
   io.field(at::kOwn + 40, start.version);
   io.zeros(at::kOwn + 72, at::kChain);
@@ -173,7 +174,7 @@ Result<Record> decode(std::span<const std::byte, kRecordBytes> bytes) {
   lay_out_head(in, record);
   choose_own(record);
   lay_out_body(in, record);
-  if (!in.zeros_are_zero()) return malformed("a byte without a meaning is not zero");
+  if (!in.zeros_are_zero()) return malformed("a byte or flag without a meaning is not zero");
   return record;
 }
 

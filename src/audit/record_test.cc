@@ -136,6 +136,13 @@ TEST(Record, BytesWithoutAMeaningMustBeZero) {
   }
 }
 
+TEST(Record, FlagsWithoutAMeaningMustBeZero) {
+  Bytes256 bytes = encode(Record{.type = Type::kStart, .own = Start{}});
+  bytes[at::kOwn + 32] = std::byte{8};
+  put_crc(bytes);
+  EXPECT_FALSE(decode(bytes));
+}
+
 TEST(Record, AnotherFormatIsRefusedAndAnUnknownTypeIsNot) {
   Bytes256 bytes = encode(test::refused_import(1));
   bytes[at::kType] = std::byte{0xEE};

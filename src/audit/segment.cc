@@ -25,6 +25,7 @@ void lay_out(auto& io, auto& header, auto& format, auto& flags) {
   io.zeros(42, 44);
   io.field(44, header.segment_bytes);
   io.field(48, flags);
+  io.only_bits(flags, kDamageUnaccepted);
   io.zeros(52, 56);
   io.field(56, header.log_id);
   io.field(72, header.previous);

@@ -58,9 +58,8 @@ void put_body(Out out, const Record& record, std::monostate) {
 }
 
 void put_body(Out out, const Record&, const Start& start) {
-  const auto end = std::ranges::find(start.version, '\0');
-  fmt::format_to(out, " version={} instance={}{}{}{}", std::string_view(start.version.begin(), end),
-                 hex(start.instance), start.volatile_home ? " volatile" : "",
+  fmt::format_to(out, " version={} instance={}{}{}{}", escaped(start.version), hex(start.instance),
+                 start.volatile_home ? " volatile" : "",
                  start.after_unclean_end ? " after_unclean_end" : "",
                  start.damage_accepted ? " damage_accepted" : "");
 }
@@ -168,9 +167,9 @@ std::string_view name_of(Outcome outcome) {
   return "unknown";
 }
 
-std::string escaped(const std::array<char, 16>& comm) {
+std::string escaped(std::span<const char> name) {
   std::string text;
-  for (const char c : std::string_view(comm.begin(), std::ranges::find(comm, '\0'))) {
+  for (const char c : std::string_view(name.begin(), std::ranges::find(name, '\0'))) {
     if (c < ' ' || c > '~' || c == '\\' || c == '"') {
       fmt::format_to(std::back_inserter(text), "\\x{:02x}", static_cast<unsigned char>(c));
     } else {

@@ -2,6 +2,7 @@
 
 // Records for people.
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,7 +18,7 @@ std::string_view name_of(Outcome outcome);
 // A process's name as the kernel has it, made safe to show: whatever is not printable ASCII, and
 // the backslash and quote, become \xNN. A name can hold any byte, and a terminal obeys some of
 // them.
-std::string escaped(const std::array<char, 16>& comm);
+std::string escaped(std::span<const char> name);
 
 // One line, one record: time, number, verb, verdict and reason, who, what, to whom.
 //   2026-07-30T12:00:00.123456789Z #42 IMPORT deny/pid pid=123 uid=1000 comm="python3"

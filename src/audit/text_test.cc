@@ -1,5 +1,6 @@
 #include "audit/text.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -20,13 +21,15 @@ TEST(Text, ARefusalNamesWhatWasAskedWhyAndBothSides) {
             "owner_uid=1000");
 }
 
+std::string escaped_name(const std::array<char, 16>& name) { return escaped(name); }
+
 TEST(Text, ANameCannotSpeakToTheTerminalOrForgeALine) {
-  EXPECT_EQ(escaped({'\x1b', '[', '2', 'J', '\n', '"', '\\', '\xC3', '\x7f'}),
+  EXPECT_EQ(escaped_name({'\x1b', '[', '2', 'J', '\n', '"', '\\', '\xC3', '\x7f'}),
             "\\x1b[2J\\x0a\\x22\\x5c\\xc3\\x7f");
   // All sixteen bytes used: there is no NUL to stop at.
-  EXPECT_EQ(
-      escaped({'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'b'}),
-      "aaaaaaaaaaaaaaab");
+  EXPECT_EQ(escaped_name(
+                {'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'b'}),
+            "aaaaaaaaaaaaaaab");
 }
 
 TEST(Text, TheLogsOwnRecordsSayWhatHappenedToTheLog) {
