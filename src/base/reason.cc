@@ -80,6 +80,8 @@ std::string_view name_of(Reason reason) {
       return "memory";
     case Reason::kTooManySessions:
       return "too_many_sessions";
+    case Reason::kTooManyImports:
+      return "too_many_imports";
     case Reason::kSizeTooLarge:
       return "size_too_large";
     case Reason::kAuditFailed:

@@ -58,6 +58,7 @@ enum class Reason : std::uint16_t {
   kTooManyExports = 63,   // [0] exports [1] limit
   kMemory = 64,           // [0] bytes asked [1] bytes available
   kTooManySessions = 65,  // [0] sessions [1] limit
+  kTooManyImports = 67,   // [0] imports of the session [1] limit
   kSizeTooLarge = 66,     // [0] bytes asked [1] limit
 
   // The broker's own state.

@@ -74,15 +74,16 @@ struct Core::Asking {
   wire::Kind kind;
 };
 
-Core::Core(const CoreOptions& options, KeySeal seal, audit::Log& log, Committer& committer,
-           Reaper& reaper)
+Core::Core(const CoreOptions& options, KeySeal seal, os::PublishedMemory life, audit::Log& log,
+           Committer& committer, Reaper& reaper)
     : options_(options),
       seal_(std::move(seal)),
       log_(log),
       committer_(committer),
       reaper_(reaper),
       ledger_(options.devices),
-      leases_work_(try_leases()) {}
+      leases_work_(try_leases()),
+      life_(std::move(life)) {}
 
 bool Core::open(SessionId id, os::PeerIdentity who) {
   if (ledger_.sessions_of(who.connected.uid) >= options_.limits.sessions_per_uid) return false;
@@ -131,6 +132,13 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
 }
 
 Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
+  auto board = StatusBoard::make();
+  if (!board) return refuse_system(asking, audit::Type::kTripwire, board.error());
+  auto status = board->reader();
+  if (!status) return refuse_system(asking, audit::Type::kTripwire, status.error());
+  auto life = life_.reader();
+  if (!life) return refuse_system(asking, audit::Type::kTripwire, life.error());
+  asking.session.board = std::make_unique<StatusBoard>(std::move(*board));
   asking.session.greeted = true;
   if (const auto twin = ledger_.twin_of(asking.session)) {
     end(*twin);
@@ -148,7 +156,10 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   body.broker_pid = options_.pid;
   body.broker_uid = options_.uid;
   body.mode = static_cast<std::uint32_t>(options_.mode);
-  return reply<wire::Hello>(asking, body);
+  Answer result = reply<wire::Hello>(asking, body);
+  result.fds.push_back(std::move(*status));
+  result.fds.push_back(std::move(*life));
+  return result;
 }
 
 Answer Core::answer(Asking& asking, const wire::Mint& mint) {
@@ -389,14 +400,24 @@ Answer Core::answer(Asking& asking, const wire::Import& import) {
   record.access = decided.access;
   record.refs_after = static_cast<std::uint32_t>(share.holders.size() + (repeat ? 0U : 1U));
   if (repeat) record.flags |= kRecordRepeat;
-  if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
-  ledger_.hold(session, share);
+  const StatusBoard::Place* place = ledger_.hold(session, share);
+  if (place == nullptr) {
+    return refuse(asking, audit::Type::kImport,
+                  no(Reason::kTooManyImports, session.held.size(), wire::kStatusWords - 1), record);
+  }
+  if (!recorded(record)) {
+    std::vector<UniqueFd> gone;
+    if (!repeat) ledger_.let_go(session, share, gone);
+    return decline(asking, no(Reason::kAuditFailed));
+  }
 
   wire::ImportReply body{};
   body.share = share.id;
   body.offset = share.range.offset;
   body.size = share.range.size;
   body.reported_size = share.asked_size;
+  body.status = place->live;
+  body.slot = place->slot;
   body.page = static_cast<std::uint32_t>(bytes_of(block.page));
   body.access = static_cast<std::uint32_t>(decided.access);
   body.device = block.device;
@@ -579,9 +600,8 @@ void Core::end(SessionId id) {
     record.size = session->bytes;
     (void)recorded(record);
   }
-  const std::vector<ShareId> held(session->held.begin(), session->held.end());
-  for (const ShareId share : held)
-    release(*session, *ledger_.share(share));
+  while (!session->held.empty())
+    release(*session, *ledger_.share(session->held.begin()->first));
   std::vector<UniqueFd> gone;
   ledger_.end_session(*session, gone);
   reaper_.take(std::move(gone));

@@ -56,8 +56,9 @@ struct Answer {
 
 class Core {
  public:
-  Core(const CoreOptions& options, KeySeal seal, audit::Log& log, Committer& committer,
-       Reaper& reaper);
+  // `life` has been claimed by a thread that lives as long as the broker.
+  Core(const CoreOptions& options, KeySeal seal, os::PublishedMemory life, audit::Log& log,
+       Committer& committer, Reaper& reaper);
 
   // False when the user has too many sessions: hang up.
   bool open(SessionId id, os::PeerIdentity who);
@@ -123,6 +124,7 @@ class Core {
   RefusalBudget refusals_;
   std::vector<SessionId> superseded_;
   bool leases_work_;  // Tried once, at start.
+  os::PublishedMemory life_;
 };
 
 }  // namespace hufu::broker

@@ -33,7 +33,8 @@ class Broker : public ::testing::Test {
     reaper_ = std::make_unique<Reaper>();
     core_ = std::make_unique<Core>(
         CoreOptions{.devices = 2, .device_capacity = kMiB, .limits = {.exports_per_session = 4}},
-        std::move(*KeySeal::make()), *log_, *committer_, *reaper_);
+        std::move(*KeySeal::make()), std::move(*os::PublishedMemory::make("life", 4096)), *log_,
+        *committer_, *reaper_);
     join(kExporter);
     join(kImporter);
   }

@@ -70,6 +70,10 @@ void Ledger::end_share(Share& share) {
   share.listed.clear();
   if (Session* exporter = session(share.exporter.session)) exporter->exported.erase(share.id);
   if (Block* of = block(share.block)) of->shares.erase(share.id);
+  for (const SessionId holder : share.holders) {
+    Session& session_of = *session(holder);
+    session_of.board->end(session_of.held.at(share.id).slot);
+  }
   forget_share_if_over(share);
 }
 
@@ -84,15 +88,20 @@ void Ledger::free_block(Session& owner, Block& block, std::vector<UniqueFd>& gon
   drop_block_if_over(block, gone);
 }
 
-void Ledger::hold(Session& session, Share& share) {
-  if (!share.holders.insert(session.id).second) return;
-  session.held.insert(share.id);
+const StatusBoard::Place* Ledger::hold(Session& session, Share& share) {
+  if (share.holders.contains(session.id)) return &session.held.at(share.id);
+  const auto place = session.board->take();
+  if (!place) return nullptr;
+  share.holders.insert(session.id);
   ++block(share.block)->held;
+  return &session.held.emplace(share.id, *place).first->second;
 }
 
 void Ledger::let_go(Session& session, Share& share, std::vector<UniqueFd>& gone) {
   if (share.holders.erase(session.id) == 0) return;
-  session.held.erase(share.id);
+  const auto held = session.held.find(share.id);
+  session.board->give_back(held->second.slot);
+  session.held.erase(held);
   Block* of = block(share.block);
   --of->held;
   forget_share_if_over(share);
@@ -100,9 +109,8 @@ void Ledger::let_go(Session& session, Share& share, std::vector<UniqueFd>& gone)
 }
 
 void Ledger::end_session(Session& session, std::vector<UniqueFd>& gone) {
-  const std::vector<ShareId> held(session.held.begin(), session.held.end());
-  for (const ShareId id : held)
-    let_go(session, *share(id), gone);
+  while (!session.held.empty())
+    let_go(session, *share(session.held.begin()->first), gone);
   const std::vector<BlockId> owned(session.blocks.begin(), session.blocks.end());
   for (const BlockId id : owned)
     free_block(session, *block(id), gone);

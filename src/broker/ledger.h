@@ -9,13 +9,15 @@
 //   * used(device) is the sum of the sizes of the blocks that exist;
 //   * a share of a session that ended, or of a freed block, is not live, and never becomes live;
 //   * a share is forgotten when it is neither live nor held;
-//   * a session holds a share once or not at all (the client counts its own opens, D17).
+//   * a session holds a share once or not at all (the client counts its own opens, D17);
+//   * the status word of a hold says live exactly while the share is.
 // Nothing here does I/O or decides anything. Descriptors of blocks that cease to exist are handed
 // out, to be closed where closing may take time.
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -23,6 +25,7 @@
 
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "broker/status_board.h"
 #include "os/process.h"
 #include "policy/decide.h"
 #include "wire/message.h"
@@ -38,10 +41,11 @@ struct Session {
   SessionId id = 0;
   os::PeerIdentity who;
   bool greeted = false;
-  std::set<BlockId> blocks;    // Owned.
-  std::set<ShareId> exported;  // Live shares of its blocks.
-  std::set<ShareId> held;      // Imported.
-  std::uint64_t bytes = 0;     // Of its blocks.
+  std::set<BlockId> blocks;                    // Owned.
+  std::set<ShareId> exported;                  // Live shares of its blocks.
+  std::map<ShareId, StatusBoard::Place> held;  // Imported, with the word that speaks of it.
+  std::unique_ptr<StatusBoard> board;          // From HELLO on.
+  std::uint64_t bytes = 0;                     // Of its blocks.
 
   policy::Process process() const {
     return {.pid = who.connected.pid,
@@ -125,7 +129,8 @@ class Ledger {
   // are appended to `gone`.
   void end_share(Share& share);
   void free_block(Session& owner, Block& block, std::vector<UniqueFd>& gone);
-  void hold(Session& session, Share& share);
+  // Null when the session's status memory has no word left. A second hold is the first one.
+  const StatusBoard::Place* hold(Session& session, Share& share);
   void let_go(Session& session, Share& share, std::vector<UniqueFd>& gone);
   void end_session(Session& session, std::vector<UniqueFd>& gone);
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -19,6 +20,7 @@ class Books : public ::testing::Test {
     who.pidfs_inode = 1000 + id;
     Session& session = ledger.open_session(id, std::move(who));
     session.greeted = true;
+    session.board = std::make_unique<StatusBoard>(std::move(*StatusBoard::make()));
     return session;
   }
   Block& mint(Session& owner, BlockId id, std::uint64_t size = 4096) {
@@ -74,6 +76,30 @@ TEST_F(Books, HoldingTwiceCountsOnce) {
   ledger.hold(importer, share);
   ledger.let_go(importer, share, gone);
   EXPECT_TRUE(share.holders.empty());
+}
+
+TEST_F(Books, AHoldersStatusWordEndsWithTheShare) {
+  Session& owner = join(1);
+  Session& importer = join(2);
+  Share& share = export_all(owner, mint(owner, 10), 100);
+  const auto* place = ledger.hold(importer, share);
+  ASSERT_NE(place, nullptr);
+  const auto reader = importer.board->reader();
+  ASSERT_TRUE(reader);
+  const auto view = os::PublishedView::map(reader->get(), wire::kStatusBytes);
+  ASSERT_TRUE(view);
+  const StatusBoard::Place before = *place;
+  EXPECT_EQ(view->word(before.slot), before.live);
+  ledger.end_share(share);
+  EXPECT_NE(view->word(before.slot), before.live);
+  ledger.let_go(importer, *ledger.share(100), gone);
+  EXPECT_EQ(view->word(before.slot), 0U);
+
+  // The word is used again, and never says what it said before.
+  Share& next = export_all(owner, *ledger.block(10), 101);
+  const auto* again = ledger.hold(importer, next);
+  EXPECT_EQ(again->slot, before.slot);
+  EXPECT_NE(again->live, before.live);
 }
 
 TEST_F(Books, AWithdrawnShareNobodyHoldsIsForgotten) {

@@ -28,14 +28,14 @@ constexpr milliseconds kNoDescriptorPause{100};
 }  // namespace
 
 Server::Server(const ServerOptions& options, Listener listener, os::EventLoop loop,
-               UniqueFd signals, audit::Log log, KeySeal seal)
+               UniqueFd signals, audit::Log log, KeySeal seal, os::PublishedMemory life)
     : options_(options),
       listener_(std::move(listener)),
       loop_(std::move(loop)),
       signals_(std::move(signals)),
       log_(std::move(log)),
       committer_(log_),
-      core_(options_.core, std::move(seal), log_, committer_, reaper_) {}
+      core_(options_.core, std::move(seal), std::move(life), log_, committer_, reaper_) {}
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   auto signals = os::termination_signals();
@@ -59,10 +59,14 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   }
   auto loop = os::EventLoop::make();
   if (!loop) return loop.error();
+  // This thread serves; when it ends, so has the broker.
+  auto life = os::PublishedMemory::make("hufu-life", wire::kLifePageBytes);
+  if (!life) return life.error();
+  life->claim_life_word();
 
   std::unique_ptr<Server> server(new Server(options, std::move(**listener), std::move(*loop),
-                                            std::move(*signals), std::move(*log),
-                                            std::move(*seal)));
+                                            std::move(*signals), std::move(*log), std::move(*seal),
+                                            std::move(*life)));
   if (auto ok = server->loop_.watch(server->listener_.fd(), kListenerToken); !ok) return ok.error();
   if (auto ok = server->loop_.watch(server->signals_.get(), kSignalToken); !ok) return ok.error();
   return server;

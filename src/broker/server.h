@@ -45,7 +45,7 @@ class Server {
   };
 
   Server(const ServerOptions& options, Listener listener, os::EventLoop loop, UniqueFd signals,
-         audit::Log log, KeySeal seal);
+         audit::Log log, KeySeal seal, os::PublishedMemory life);
 
   void admit(UniqueFd socket);
   void accept_one();

@@ -98,6 +98,7 @@ std::string state_of_process(std::int32_t pid) {
   }
 }
 
+std::size_t descriptors_due(const wire::HelloReply&) { return wire::kHelloDescriptors; }
 std::size_t descriptors_due(const wire::MintReply& reply) { return reply.count; }
 std::size_t descriptors_due(const wire::ImportReply&) { return 1; }
 template <class Reply>
@@ -179,6 +180,7 @@ struct Client::State {
   // This session's blocks: our number to the broker's.
   std::unordered_map<std::uint64_t, std::uint64_t> blocks;
   Session session{};
+  std::shared_ptr<const Status> status;
   std::int32_t gone_pid = 0;  // The broker of the session before.
   // How the last call failed: by the broker's end, which is not silence, nor a descriptor that we
   // lost ourselves. Only then may a request be repeated.
@@ -275,10 +277,10 @@ Result<void> Client::State::check_listener(int fd) {
   broker_pid_ = peer.pid;
   broker_uid_ = peer.uid;
   if (peer.uid == ::geteuid() || peer.uid == 0) return {};
-  struct stat status {};
+  struct stat owner {};
   // /run is root's alone, so who owns the system's socket was put there by root.
-  if (address.mode == BrokerMode::kSystem && ::lstat(address.path.c_str(), &status) == 0 &&
-      status.st_uid == peer.uid) {
+  if (address.mode == BrokerMode::kSystem && ::lstat(address.path.c_str(), &owner) == 0 &&
+      owner.st_uid == peer.uid) {
     return {};
   }
   return fail(Errc::kUnavailable, Reason::kBrokerUntrusted,
@@ -342,7 +344,8 @@ Result<void> Client::State::ensure_session() {
   constexpr int kTries = 2;  // A broker may leave between accept and HELLO, once.
   for (int tried = 1;; ++tried) {
     if (auto connected = connect(); !connected) return connected;
-    auto hello = exchange(wire::Hello{}, nullptr);
+    std::vector<UniqueFd> fds;
+    auto hello = exchange(wire::Hello{}, &fds);
     if (!hello.answer) {
       if (broker_hung_up && tried < kTries) continue;
       return hello.error;
@@ -351,6 +354,14 @@ Result<void> Client::State::ensure_session() {
       return give_up(to_error(*refusal, context("opening a session")));
     }
     const auto& reply = std::get<wire::HelloReply>(*hello.answer);
+    if (fds.size() != wire::kHelloDescriptors) {
+      return give_up(too_few_descriptors("opening a session"));
+    }
+    auto words = os::PublishedView::map(fds[0].get(), wire::kStatusBytes);
+    if (!words) return give_up(words.error());
+    auto life = os::PublishedView::map(fds[1].get(), wire::kLifePageBytes);
+    if (!life) return give_up(life.error());
+    status = std::make_shared<const Status>(Status{std::move(*words), std::move(*life)});
     session = {.instance = reply.instance,
                .peer_pid = reply.peer_pid,
                .broker_pid = reply.broker_pid,
@@ -615,7 +626,10 @@ Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
   if (auto granted = check_grant(fds[0].get(), *reply, access, what); !granted) {
     return give_back(granted.error());
   }
-  return Grant{.fd = std::move(fds[0]), .reply = *reply, .generation = state_->generation.load()};
+  return Grant{.fd = std::move(fds[0]),
+               .reply = *reply,
+               .generation = state_->generation.load(),
+               .status = state_->status};
 }
 
 void Client::close(std::uint64_t share, std::uint64_t generation) {

@@ -16,16 +16,25 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/reason.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "os/published.h"
 #include "share/address.h"
 #include "wire/message.h"
 
 namespace hufu::share {
+
+// What a session's broker says without being asked, for as long as anybody holds this: outlives the
+// session.
+struct Status {
+  os::PublishedView words;  // Of the session's imports.
+  os::PublishedView life;   // Of the broker.
+};
 
 class Client {
  public:
@@ -57,6 +66,7 @@ class Client {
     UniqueFd fd;
     wire::ImportReply reply;
     std::uint64_t generation;  // Of the session that was granted it; close() wants it back.
+    std::shared_ptr<const Status> status;
   };
 
   explicit Client(BrokerAddress address);

@@ -71,6 +71,7 @@ wire::ImportReply grant_of(std::uint64_t size) {
   reply.page = kPage;
   reply.access = static_cast<std::uint32_t>(Access::kReadWrite);
   reply.backing = wire::Backing::kShmem;
+  reply.slot = 1;
   return reply;
 }
 

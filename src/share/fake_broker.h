@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "base/unique_fd.h"
+#include "os/published.h"
 #include "os/socket.h"
 #include "share/address.h"
 #include "wire/codec.h"
@@ -37,6 +38,7 @@ class FakeBroker {
     auto listener = os::listen_at(path(), 4);
     EXPECT_TRUE(listener) << listener.error().what();
     listener_ = std::move(*listener);
+    life_.claim_life_word();
   }
   ~FakeBroker() {
     finish();
@@ -68,7 +70,7 @@ class FakeBroker {
   // Accepts and answers HELLO.
   void open_session() {
     accept();
-    answer<wire::Hello>(expect<wire::Hello>(), hello());
+    answer<wire::Hello>(expect<wire::Hello>(), hello(), status_descriptors());
   }
 
   // The next request, which must be an R.
@@ -125,6 +127,19 @@ class FakeBroker {
   UniqueFd take_connection() { return std::move(connection_); }
   void give_connection(UniqueFd connection) { connection_ = std::move(connection); }
 
+  // What comes with HELLO: the words of the session, and a life word that the test's thread holds.
+  std::vector<UniqueFd> status_descriptors() const {
+    std::vector<UniqueFd> fds;
+    fds.push_back(std::move(*words_.reader()));
+    fds.push_back(std::move(*life_.reader()));
+    return fds;
+  }
+  // Says of an import granted with this reply that it is good.
+  void set_live(const wire::ImportReply& reply) { words_.word(reply.slot).store(reply.status); }
+  void set_ended(std::uint32_t slot) {
+    words_.word(slot).store(wire::status_word(1, wire::StatusState::kEnded));
+  }
+
   static wire::HelloReply hello() {
     wire::HelloReply reply{};
     reply.session = 1;
@@ -145,6 +160,8 @@ class FakeBroker {
     EXPECT_EQ(::poll(&poller, 1, kLongMs), 1) << "no sign of " << what;
   }
 
+  os::PublishedMemory words_ = std::move(*os::PublishedMemory::make("words", wire::kStatusBytes));
+  os::PublishedMemory life_ = std::move(*os::PublishedMemory::make("life", wire::kLifePageBytes));
   std::string directory_;
   UniqueFd listener_;
   UniqueFd connection_;

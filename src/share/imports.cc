@@ -44,6 +44,20 @@ struct Imports::Entry {
   Error error;  // Of kFailed.
   std::uint64_t opens = 0;
   std::uint64_t generation = 0;  // Of the session that it was granted to.
+  std::shared_ptr<const Status> status;
+  std::uint32_t slot = 0;
+  std::uint64_t live_word = 0;
+
+  void adopt(const Client::Grant& grant) {
+    generation = grant.generation;
+    status = grant.status;
+    slot = grant.reply.slot;
+    live_word = grant.reply.status;
+    view.share = grant.reply.share;
+  }
+  bool live() const {
+    return !status->life.writer_ended() && status->words.word(slot) == live_word;
+  }
   Import view{};
   os::GuardedMapping mapping;
   KeyHash key{};
@@ -146,6 +160,21 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
                     "access now; close it, then open it read-write",
                     what_with_key("import", key), entry->opens);
       }
+      if (!entry->live()) {
+        // Asking is not for show: the refusal belongs in the record, and a broker that came back
+        // with its keys may grant it again.
+        lock.unlock();
+        auto grant = client_.import(key, access);
+        if (!grant) return grant.error();
+        lock.lock();
+        if (entry->state != Entry::State::kOpen) {
+          lock.unlock();
+          client_.close(grant->reply.share, grant->generation);
+          lock.lock();
+          continue;
+        }
+        entry->adopt(*grant);
+      }
       ++entry->opens;
       return entry->view;
     }
@@ -188,7 +217,6 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
     return mapping.error();
   }
   entry->mapping = std::move(*mapping);
-  entry->generation = grant->generation;
   entry->view = {.base = entry->mapping.base(),
                  .size = reply.size,
                  .reported_size = reply.reported_size,
@@ -198,6 +226,7 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
                  .exporter_pid = reply.exporter_pid,
                  .share = reply.share,
                  .key_id = {reply.public_id}};
+  entry->adopt(*grant);
   settle(nullptr);
   return entry->view;
 }

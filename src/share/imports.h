@@ -7,9 +7,11 @@
 //      └──────────────────┴───────────── unmapped, broker told ◀── closing
 //
 // A key is mapped once: every further open gives the same address and costs no call to the broker,
-// which counts mappings, not opens (D17). The first open of a key and its last close happen one at
-// a time; who comes meanwhile waits, and shares the outcome of an open. A mapping needs no broker:
-// it survives the broker's death, and is closed locally then.
+// which counts mappings, not opens (D17). It costs two loads: of the export's status word and of
+// the broker's life word. When either says that the grant is over, the broker is asked anew, and
+// what it answers counts; what is mapped stays mapped until it is closed. The first open of a key
+// and its last close happen one at a time; who comes meanwhile waits, and shares the outcome of an
+// open. A mapping needs no broker: it survives the broker's death, and is closed locally then.
 //
 // Exactly the granted range is mapped, not inherited by fork, not in core dumps; the descriptor is
 // closed at once. The keys themselves are not kept, only a keyed hash of them. Thread-safe.

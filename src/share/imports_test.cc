@@ -42,6 +42,8 @@ wire::ImportReply grant_of(std::uint64_t share, Access access = Access::kReadWri
   reply.device = 3;
   reply.exporter_pid = 77;
   reply.backing = wire::Backing::kShmem;
+  reply.slot = static_cast<std::uint32_t>(share);
+  reply.status = wire::status_word(1, wire::StatusState::kLive);
   return reply;
 }
 
@@ -50,6 +52,7 @@ void answer_import(FakeBroker& broker, const wire::ImportReply& reply, const Uni
   ASSERT_TRUE(fresh) << fresh.error().what();
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(*fresh));
+  broker.set_live(reply);
   broker.answer<wire::Import>(broker.expect<wire::Import>(), reply, std::move(fds));
 }
 
@@ -279,6 +282,7 @@ TEST_F(AnImporter, OpensAndLastClosesOfOneKeyNeverOverlap) {
         ++imports;
         std::vector<UniqueFd> fds;
         fds.push_back(std::move(*os::reopen(file_.get(), Access::kReadWrite)));
+        it.set_live(grant_of(5));
         it.answer<wire::Import>(request, grant_of(5), std::move(fds));
       } else if (request.kind() == wire::Kind::kClose) {
         ++closes;
@@ -328,6 +332,24 @@ TEST_F(AnImporter, OutlivesItsBroker) {
   EXPECT_TRUE(imports_.close(kKey.c_str())->has_value());
   EXPECT_FALSE(imports_.find(import->base).has_value());
   EXPECT_TRUE(client_.stat(0));
+}
+
+// The mapping is this process's until it closes it; the key opens nothing any more.
+TEST_F(AnImporter, AnEndedExportIsNotServedFromWhatIsHeld) {
+  broker_.play([&](FakeBroker& it) {
+    it.open_session();
+    answer_import(it, grant_of(5), file_);
+    it.refuse<wire::Import>(it.expect<wire::Import>(), Reason::kExportEnded);
+    expect_close(it, 5);
+  });
+  const auto import = imports_.open(kKey.c_str(), 0);
+  ASSERT_TRUE(import);
+  broker_.set_ended(5);
+  const auto again = imports_.open(kKey.c_str(), 0);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().reason, Reason::kExportEnded);
+  import->base[0] = std::byte{1};
+  EXPECT_TRUE(imports_.close(kKey.c_str())->has_value());
 }
 
 TEST_F(AnImporter, AForkedChildHoldsNothing) {

@@ -186,6 +186,11 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
       return fmt::format(
           "{} processes have a session with the broker and the limit is {}; end some of them", n[0],
           n[1]);
+    case Reason::kTooManyImports:
+      return fmt::format(
+          "this process holds {} imports and the limit is {}; close some, or let the "
+          "exporter share many small objects as one pool",
+          n[0], n[1]);
     case Reason::kSizeTooLarge:
       return fmt::format("{} bytes were asked for and one block has at most {}; use several", n[0],
                          n[1]);
@@ -268,6 +273,7 @@ Errc errc_of(Reason reason) {
       return Errc::kOutOfMemory;
     case Reason::kListFull:
     case Reason::kTooManyExports:
+    case Reason::kTooManyImports:
     case Reason::kTooManySessions:
       return Errc::kTableFull;
     case Reason::kVersion:

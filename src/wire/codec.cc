@@ -171,7 +171,7 @@ bool well_formed(const ImportReply& reply) {
   const bool access_known = reply.access == static_cast<std::uint32_t>(Access::kReadOnly) ||
                             reply.access == static_cast<std::uint32_t>(Access::kReadWrite);
   std::uint64_t end = 0;
-  return page && access_known && reply.size != 0 &&
+  return page && access_known && reply.size != 0 && reply.slot != 0 && reply.slot < kStatusWords &&
          is_aligned(reply.offset, bytes_of(PageSize::k4KiB)) &&
          is_aligned(reply.size, bytes_of(PageSize::k4KiB)) &&
          !__builtin_add_overflow(reply.offset, reply.size, &end) && all_zero(reply.reserved);

@@ -134,6 +134,7 @@ TEST(DecodeReply, AnImportThatWrapsIsNoAnswer) {
   reply.offset = ~std::uint64_t{0} << 12;
   reply.size = 8192;
   reply.page = 4096;
+  reply.slot = 1;
   reply.access = static_cast<std::uint32_t>(Access::kReadOnly);
   const Frame frame = encode(Kind::kImport, kReply, 9, reply);
   EXPECT_FALSE(decode_reply<Import>(frame.view(), 9).has_value());

@@ -87,6 +87,25 @@ struct HelloReply {
   std::uint32_t reserved;
 };
 
+// ---- Status memory: what the broker says without being asked ----
+//
+// Two read-only descriptors come with HELLO's reply, in this order:
+//   the session's status memory, kStatusBytes of 64-bit words, one for each of its imports (word 0
+//   is not used): generation in the upper 48 bits, StatusState in the lower 16. IMPORT's reply
+//   names the word and the value it has while the import is good; a cached import compares it
+//   whole. the broker's life page: its first 32 bits are a robust lock held by the broker; the
+//   kernel sets FUTEX_OWNER_DIED in it when the broker ends.
+inline constexpr std::uint32_t kStatusWords = 8192;
+inline constexpr std::size_t kStatusBytes = kStatusWords * sizeof(std::uint64_t);
+inline constexpr std::size_t kLifePageBytes = 4096;
+inline constexpr std::size_t kHelloDescriptors = 2;
+
+enum class StatusState : std::uint16_t { kFree = 0, kLive = 1, kEnded = 2, kRevoked = 3 };
+
+constexpr std::uint64_t status_word(std::uint64_t generation, StatusState state) {
+  return generation << 16 | static_cast<std::uint16_t>(state);
+}
+
 inline constexpr std::size_t kMaxMint = 8;
 
 struct MintSpec {
@@ -132,10 +151,7 @@ struct Export {
 struct ExportReply {
   std::array<char, 64> key;
   std::array<std::uint8_t, 16> public_id;
-  std::uint64_t share;       // The export's number in records; says nothing to anybody else.
-  std::uint64_t generation;  // For the status page (reserved).
-  std::uint32_t slot;        // For the status page (reserved).
-  std::uint32_t reserved;
+  std::uint64_t share;  // The export's number in records; says nothing to anybody else.
 };
 
 struct Withdraw {
@@ -153,8 +169,8 @@ struct ImportReply {
   std::uint64_t offset;         // Where the range starts in the descriptor, a multiple of 4096.
   std::uint64_t size;           // Bytes to map, a multiple of 4096.
   std::uint64_t reported_size;  // What the exporter asked for; `size` rounds it up.
-  std::uint64_t generation;     // For the status page (reserved).
-  std::uint32_t slot;           // For the status page (reserved).
+  std::uint64_t status;         // The word's value while the export is live.
+  std::uint32_t slot;           // Which word of the status memory: 1..kStatusWords-1.
   std::uint32_t page;
   std::uint32_t access;
   std::uint32_t device;
@@ -252,7 +268,7 @@ static_assert(Body<Mint> && sizeof(Mint) == 136);
 static_assert(Body<MintReply> && sizeof(MintReply) == 80);
 static_assert(Body<Free> && sizeof(Free) == 8);
 static_assert(Body<Export> && sizeof(Export) == 40);
-static_assert(Body<ExportReply> && sizeof(ExportReply) == 104);
+static_assert(Body<ExportReply> && sizeof(ExportReply) == 88);
 static_assert(Body<Withdraw> && sizeof(Withdraw) == 72);
 static_assert(Body<Import> && sizeof(Import) == 80);
 static_assert(Body<ImportReply> && sizeof(ImportReply) == 80);
