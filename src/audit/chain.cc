@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace hufu::audit {
 namespace {
 

@@ -8,6 +8,8 @@
 
 #include "audit/test_log.h"
 
+#include <fmt/format.h>
+
 namespace hufu::audit {
 namespace {
 

@@ -24,6 +24,8 @@
 #include "audit/text.h"
 #include "audit/verify.h"
 
+#include <fmt/format.h>
+
 namespace hufu::audit {
 namespace {
 

@@ -7,6 +7,8 @@
 #include "audit/chain.h"
 #include "audit/segment_file.h"
 
+#include <fmt/format.h>
+
 namespace hufu::audit {
 namespace {
 

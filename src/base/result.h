@@ -19,10 +19,10 @@
 #include <utility>
 #include <variant>
 
-#define FMT_HEADER_ONLY 1
 #include "base/reason.h"
 
-#include <fmt/format.h>
+// Not fmt/format.h, which alone costs more than all the rest: who needs fmt::join includes it.
+#include <fmt/core.h>
 
 namespace hufu {
 

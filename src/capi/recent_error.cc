@@ -9,8 +9,7 @@
 #include <memory>
 #include <new>
 
-#define FMT_HEADER_ONLY 1
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace hufu::capi {
 namespace {
