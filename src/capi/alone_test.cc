@@ -1,15 +1,18 @@
 // The C API in a process without a broker: everything but sharing works, and every refusal says
 // why.
 
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -308,6 +311,44 @@ TEST_F(Alone, AForkedChildIsAFreshProcess) {
   EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
   EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
 }
+
+#ifndef __SANITIZE_THREAD__  // It knows no fork of a process with threads.
+// Whatever lock another thread held at the fork, the child must not wait for it.
+TEST_F(Alone, AChildForkedWhileThreadsAllocateIsNotStuck) {
+  std::atomic<bool> over = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&over] {
+      EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+      for (size_t size = 64; !over; size = size % 6000 + 64) {
+        void* pointer = nullptr;
+        if (aclrtMalloc(&pointer, size, ACL_MEM_MALLOC_NORMAL_ONLY) == ACL_SUCCESS) {
+          aclrtFree(pointer);
+        }
+        aclrtFree(&over);  // An error of its own, every time.
+      }
+    });
+  }
+  int failures = 0;
+  for (int round = 0; round < 200; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::alarm(20);  // Ends a child that is stuck, and fails the test.
+      void* own = nullptr;
+      if (aclrtSetDevice(0) != ACL_SUCCESS) ::_exit(1);
+      if (aclrtMalloc(&own, 4096, ACL_MEM_MALLOC_NORMAL_ONLY) != ACL_SUCCESS) ::_exit(2);
+      ::_exit(aclrtFree(own) == ACL_SUCCESS ? 0 : 3);
+    }
+    int status = 0;
+    if (::waitpid(child, &status, 0) != child || status != 0) ++failures;
+  }
+  over = true;
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(failures, 0);
+}
+#endif
 
 TEST_F(Alone, MemoryCanBeFreedAfterFinalise) {
   ASSERT_EQ(aclInit(nullptr), ACL_SUCCESS);

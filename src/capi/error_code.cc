@@ -11,6 +11,7 @@ namespace {
 
 bool strict_mode() {
   static const bool strict = [] {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here changes the environment.
     const char* value = std::getenv("HUFU_STRICT");
     return value != nullptr && std::strcmp(value, "cann") == 0;
   }();

@@ -65,6 +65,15 @@ hufuShareInfo info_of(const hufu::wire::ListReply& share) {
   return info;
 }
 
+// Is this process the share's exporter, or one of its importers?
+bool concerns(Runtime& runtime, const hufu::wire::ListReply& share) {
+  if (share.owner_pid == runtime.broker_pid_of_self()) return true;
+  const auto regions = runtime.heap().registry().list();
+  return std::any_of(regions.begin(), regions.end(), [&](const hufu::memory::Region& region) {
+    return region.kind == hufu::memory::RegionKind::kImported && region.id == share.share;
+  });
+}
+
 hufu::Error fail_key() {
   return fail(Errc::kInvalidValue, Reason::kKeyMalformed,
               "key is not {} characters of base64url; pass the text that aclrtIpcMemGetExportKey "
@@ -105,6 +114,38 @@ aclError hufuShareList(hufuShareInfo* out, size_t capacity, size_t* count) {
       give(reinterpret_cast<hufuShareInfo*>(place), size, info_of((*shares)[i]));
     }
     *count = shares->size();
+    return {};
+  });
+}
+
+aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info) {
+  return answer([&]() -> Result<void> {
+    if (key == nullptr) return null_argument("key");
+    if (info == nullptr) return null_argument("info");
+    if (auto good = check_size(*info); !good) return good;
+    const auto id = hufu::share::public_id_of(key);
+    if (!id) return fail_key();
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    const auto shares = (*runtime)->client().list();
+    if (!shares) return shares.error();
+    const auto found = std::find_if(shares->begin(), shares->end(), [&](const auto& share) {
+      return PublicId{share.public_id} == *id;
+    });
+    if (found == shares->end() || !concerns(**runtime, *found)) {
+      return fail(Errc::kRefused, Reason::kKeyUnknown,
+                  "key {} is not an export or import of this process that the broker knows; it may "
+                  "have ended, or belong to others",
+                  IdText(*id).view());
+    }
+    hufuIpcMemInfo answered{};
+    answered.size = found->size;
+    answered.pageSize = found->page;
+    answered.access = found->access;
+    answered.live = found->live;
+    answered.importers = found->importers;
+    answered.ownerPid = found->owner_pid;
+    give(info, info->structSize, answered);
     return {};
   });
 }
@@ -157,6 +198,7 @@ aclError hufuGetBrokerInfo(hufuBrokerInfo* info) {
       answered.deviceCapacity = session->device_capacity;
       // Where the broker's log lies is the broker's business; this is what it was started with, if
       // it was started from here.
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here changes the environment.
       if (const char* chosen = std::getenv("HUFU_AUDIT_DIR")) set_text(answered.auditDir, chosen);
     }
     give(info, info->structSize, answered);

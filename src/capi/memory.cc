@@ -60,7 +60,7 @@ Result<void> check(const aclrtMallocConfig& cfg, int current_device) {
 Result<void> allocate(AllocCall call, void** devPtr, size_t size, aclrtMemMallocPolicy policy,
                       const aclrtMallocConfig* cfg = nullptr) {
   if (devPtr == nullptr) return null_argument("devPtr");
-  const auto plan = hufu::memory::plan_allocation(call, size, static_cast<uint32_t>(policy));
+  const auto plan = hufu::memory::plan_allocation({call, size, static_cast<uint32_t>(policy)});
   if (!plan) return plan.error();
   const auto here = Here::get();
   if (!here) return here.error();

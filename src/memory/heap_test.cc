@@ -26,7 +26,7 @@ bool mentions(const Error& error, std::string_view word) {
 }
 
 Plan plan(std::uint64_t size, std::uint32_t policy, AllocCall call = AllocCall::kMalloc) {
-  return *plan_allocation(call, size, policy);
+  return *plan_allocation({call, size, policy});
 }
 
 class HeapTest : public testing::Test {
@@ -68,7 +68,7 @@ TEST_F(HeapTest, APieceIsDescribedAsItselfNotAsItsChunk) {
 TEST_F(HeapTest, CapacityComesBackToTheByte) {
   const std::uint64_t before = heap_.capacity(0)->free;
   std::vector<void*> pointers;
-  for (const std::uint64_t size : {64, 1000, 4000, 4096, 100000, 3000000}) {
+  for (const std::uint64_t size : {64U, 1000U, 4000U, 4096U, 100000U, 3000000U}) {
     pointers.push_back(allocate(size, kHugeFirst));
   }
   EXPECT_LT(heap_.capacity(0)->free, before);
@@ -93,7 +93,7 @@ TEST_F(HeapTest, AHugeWishFallsBackAndAHugeNeedFails) {
 }
 
 TEST_F(HeapTest, DoubleFreeIsNamed) {
-  for (const std::uint64_t size : {100, 8192}) {
+  for (const std::uint64_t size : {100U, 8192U}) {
     void* pointer = allocate(size);
     ASSERT_TRUE(heap_.free(pointer));
     const auto again = heap_.free(pointer);
@@ -104,7 +104,7 @@ TEST_F(HeapTest, DoubleFreeIsNamed) {
 }
 
 TEST_F(HeapTest, InteriorFreeNamesTheBlock) {
-  for (const std::uint64_t size : {200, 8160}) {
+  for (const std::uint64_t size : {200U, 8160U}) {
     void* pointer = allocate(size);
     const auto wrong = heap_.free(static_cast<char*>(pointer) + 64);
     ASSERT_FALSE(wrong);
@@ -213,7 +213,7 @@ TEST_F(HeapTest, TenToTheFifthRandomSizesKeepTheirPromises) {
 }
 
 TEST_F(HeapTest, MemoryOfAFreshChunkIsZero) {
-  for (const std::uint64_t size : {64, 500, 4000}) {
+  for (const std::uint64_t size : {64U, 500U, 4000U}) {
     const auto* bytes = static_cast<const char*>(allocate(size));
     EXPECT_EQ(std::count(bytes, bytes + size, 0), static_cast<std::ptrdiff_t>(size));
   }

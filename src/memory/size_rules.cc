@@ -26,7 +26,8 @@ enum : std::uint32_t {
 
 }  // namespace
 
-Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t policy) {
+Result<Plan> plan_allocation(const Wish& wish) {
+  const std::uint64_t size = wish.size;
   if (size == 0) return fail(Errc::kInvalidArgument, Reason::kEmptyRange, "size is 0");
   if (size > kMaxSize) {
     return fail(
@@ -35,13 +36,13 @@ Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t p
         kMaxSize);
   }
 
-  std::uint32_t basic = policy;
-  if (call == AllocCall::kMallocWithCfg) {
-    if ((policy & kUserSpaceReadOnly) != 0) {
+  std::uint32_t basic = wish.policy;
+  if (wish.call == AllocCall::kMallocWithCfg) {
+    if ((wish.policy & kUserSpaceReadOnly) != 0) {
       return fail(Errc::kNotSupported, Reason::kNotBuilt,
                   "policy {:#x}: ACL_MEM_ACCESS_USER_SPACE_READONLY is not built; export the block "
                   "read-only instead",
-                  policy);
+                  wish.policy);
     }
     // One kind of host memory has one bandwidth.
     basic &= ~std::uint32_t{kLowBandWidth | kHighBandWidth};
@@ -50,7 +51,7 @@ Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t p
   const bool giant = basic == kHuge1GOnly || basic == kHuge1GOnlyP2p;
   Plan plan{.asked = size};
   plan.reported_size = *round_up(size, kGranule);
-  if (call == AllocCall::kMalloc && !giant) plan.reported_size += kOverRead;
+  if (wish.call == AllocCall::kMalloc && !giant) plan.reported_size += kOverRead;
 
   switch (basic) {
     case kHugeFirst:

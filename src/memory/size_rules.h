@@ -27,6 +27,12 @@ enum class AllocCall : std::uint8_t {
 // Requests below this, where small pages do, come from the slab.
 inline constexpr std::uint64_t kSlabLimit = 4 * kKiB;
 
+struct Wish {
+  AllocCall call = AllocCall::kMalloc;
+  std::uint64_t size = 0;
+  std::uint32_t policy = 0;  // An aclrtMemMallocPolicy as the caller passed it: any number.
+};
+
 struct Plan {
   std::uint64_t asked = 0;
   std::uint64_t reported_size = 0;
@@ -36,8 +42,7 @@ struct Plan {
   bool may_fall_back = false;  // Huge pages are a wish: when memory is short, small ones do.
 };
 
-// `policy` is an aclrtMemMallocPolicy as the caller passed it, so it can be any number.
-Result<Plan> plan_allocation(AllocCall call, std::uint64_t size, std::uint32_t policy);
+Result<Plan> plan_allocation(const Wish& wish);
 
 // The plan to try after `plan` ran out of memory: the same bytes on small pages.
 Plan on_small_pages(const Plan& plan);

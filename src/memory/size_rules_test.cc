@@ -33,7 +33,7 @@ class SizeRules : public testing::TestWithParam<Row> {};
 
 TEST_P(SizeRules, Holds) {
   const Row& row = GetParam();
-  const auto plan = plan_allocation(row.call, row.size, row.policy);
+  const auto plan = plan_allocation({row.call, row.size, row.policy});
   ASSERT_TRUE(plan) << plan.error().what();
   EXPECT_EQ(plan->reported_size, row.reported);
   EXPECT_EQ(plan->page, row.page);
@@ -78,13 +78,13 @@ constexpr Row kRows[] = {
 INSTANTIATE_TEST_SUITE_P(Contract, SizeRules, testing::ValuesIn(kRows));
 
 TEST(SizeRules, OnlyAWishMayFallBack) {
-  EXPECT_TRUE(plan_allocation(kMalloc, kMiB, 0)->may_fall_back);
-  EXPECT_TRUE(plan_allocation(kMalloc, 2 * kMiB, 99)->may_fall_back);
-  EXPECT_FALSE(plan_allocation(kMalloc, 4096, 0)->may_fall_back);
-  EXPECT_FALSE(plan_allocation(kMalloc, kMiB, 1)->may_fall_back);
-  EXPECT_FALSE(plan_allocation(kMalloc, kMiB, 6)->may_fall_back);
+  EXPECT_TRUE(plan_allocation({kMalloc, kMiB, 0})->may_fall_back);
+  EXPECT_TRUE(plan_allocation({kMalloc, 2 * kMiB, 99})->may_fall_back);
+  EXPECT_FALSE(plan_allocation({kMalloc, 4096, 0})->may_fall_back);
+  EXPECT_FALSE(plan_allocation({kMalloc, kMiB, 1})->may_fall_back);
+  EXPECT_FALSE(plan_allocation({kMalloc, kMiB, 6})->may_fall_back);
 
-  const auto wish = plan_allocation(kMalloc, kMiB, 0);
+  const auto wish = plan_allocation({kMalloc, kMiB, 0});
   const Plan fallen = on_small_pages(*wish);
   EXPECT_EQ(fallen.page, PageSize::k4KiB);
   EXPECT_EQ(fallen.file_size, kMiB);
@@ -95,7 +95,7 @@ TEST(SizeRules, AnOverflowIsAnInvalidArgument) {
   constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
   for (const std::uint64_t size : {kMax, kMax - 31, kMax - 63, std::uint64_t{0}}) {
     for (const AllocCall call : {kMalloc, kAlign32, kWithCfg}) {
-      const auto plan = plan_allocation(call, size, 0);
+      const auto plan = plan_allocation({call, size, 0});
       ASSERT_FALSE(plan) << size;
       EXPECT_EQ(plan.error().code, Errc::kInvalidArgument);
     }
@@ -103,7 +103,7 @@ TEST(SizeRules, AnOverflowIsAnInvalidArgument) {
 }
 
 TEST(SizeRules, ReadOnlyMemoryIsRefusedRatherThanPretended) {
-  const auto plan = plan_allocation(kWithCfg, 4096, 0x100000);
+  const auto plan = plan_allocation({kWithCfg, 4096, 0x100000});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, Errc::kNotSupported);
 }

@@ -22,13 +22,13 @@ constexpr std::uint64_t kCommitStep = 64 * kMiB;
 // kCommitStep of memory, whatever the size of the pieces it is committed in.
 std::atomic<std::uint64_t> unchecked_bytes{kCommitStep};
 
-Result<void> require_headroom_now_and_then(std::uint64_t step, std::uint64_t remaining) {
-  if (unchecked_bytes.fetch_add(step, std::memory_order_relaxed) + step < kCommitStep) return {};
+bool is_time_to_check(std::uint64_t step) {
+  if (unchecked_bytes.fetch_add(step, std::memory_order_relaxed) + step < kCommitStep) return false;
   unchecked_bytes.store(0, std::memory_order_relaxed);
-  return require_headroom(remaining);
+  return true;
 }
 
-Error fail_mapping(std::string_view what, std::uint64_t length, int sys_errno) {
+Error fail_mapping(int sys_errno, std::string_view what, std::uint64_t length) {
   if (sys_errno == ENOMEM) {
     Error error = fail(Errc::kOutOfMemory, Reason::kMemory,
                        "{} of {} bytes: no address space or no map entry left; see ulimit -v and "
@@ -57,7 +57,7 @@ Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range) {
   const std::uint64_t slack = alignment - 4 * kKiB;
   void* raw = ::mmap(nullptr, needed + slack, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return fail_mapping("reserving address space", range.length, errno);
+  if (raw == MAP_FAILED) return fail_mapping(errno, "reserving address space", range.length);
 
   GuardedMapping mapping;
   mapping.reservation_ = static_cast<std::byte*>(raw);
@@ -78,17 +78,17 @@ Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range) {
   const int prot = range.access == Access::kReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
   if (::mmap(mapping.base_, range.length, prot, MAP_SHARED | MAP_FIXED, fd,
              static_cast<off_t>(range.offset)) == MAP_FAILED) {
-    return fail_mapping("mapping", range.length, errno);
+    return fail_mapping(errno, "mapping", range.length);
   }
   if (::mmap(mapping.base_ + range.length, kGuardBytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
-    return fail_mapping("mapping a guard page", range.length, errno);
+    return fail_mapping(errno, "mapping a guard page", range.length);
   }
   if (::madvise(mapping.reservation_, mapping.reserved_, MADV_DONTFORK) != 0) {
-    return fail_mapping("madvise(DONTFORK)", range.length, errno);
+    return fail_mapping(errno, "madvise(DONTFORK)", range.length);
   }
   if (!range.in_core_dumps && ::madvise(mapping.base_, range.length, MADV_DONTDUMP) != 0) {
-    return fail_mapping("madvise(DONTDUMP)", range.length, errno);
+    return fail_mapping(errno, "madvise(DONTDUMP)", range.length);
   }
   return mapping;
 }
@@ -116,7 +116,9 @@ Result<void> GuardedMapping::commit(PageSize page) {
   std::uint64_t done = 0;
   while (done < length_) {
     const std::uint64_t step = std::min(kCommitStep, length_ - done);
-    if (auto fits = require_headroom_now_and_then(step, length_ - done); !fits) return fits;
+    if (is_time_to_check(step)) {
+      if (auto fits = require_headroom(length_ - done); !fits) return fits;
+    }
     if (::madvise(base_ + done, step, MADV_POPULATE_WRITE) != 0) {
       const int sys_errno = errno;
       if (sys_errno == EINTR || sys_errno == EAGAIN) continue;

@@ -26,7 +26,7 @@ class Copy : public testing::Test {
   }
 
   char* allocate() {
-    const auto plan = memory::plan_allocation(memory::AllocCall::kMalloc, 8192, 2);
+    const auto plan = memory::plan_allocation({.size = 8192, .policy = 2});
     const auto made = runtime_->heap().allocate(0, *plan);
     EXPECT_TRUE(made) << made.error().what();
     return static_cast<char*>(*made);
