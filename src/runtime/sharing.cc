@@ -72,18 +72,14 @@ Result<void> Sharing::list_pids(const char* key, std::span<const std::int32_t> p
 }
 
 Result<void*> Sharing::import(const char* key) {
+  const auto opened = imports_.open(key, 0);
+  if (!opened) return opened.error();
+  const auto base = reinterpret_cast<std::uintptr_t>(opened->base);
   const std::lock_guard lock(mutex_);
-  const auto import = imports_.open(key, 0);
-  if (!import) return import.error();
-  const auto base = reinterpret_cast<std::uintptr_t>(import->base);
-  if (heap_.registry().find(base)) {
-    // Open already, which says nothing about the export: it may have ended since, and then the key
-    // opens nothing more. Until its state can be read without asking, the broker is asked.
-    if (const auto grant = client_.import(key, 0); !grant) {
-      static_cast<void>(imports_.close(key).has_value());
-      return grant.error();
-    }
-  } else {
+  if (heap_.registry().find(base)) return static_cast<void*>(opened->base);
+  // What is there now: a program that closes more often than it opened may have ended this import
+  // already, and then its address must not be entered.
+  if (const auto import = imports_.find(opened->base)) {
     heap_.registry().add({.base = base,
                           .mapped = import->size,
                           .reported = import->reported_size,
@@ -93,7 +89,7 @@ Result<void*> Sharing::import(const char* key) {
                           .kind = memory::RegionKind::kImported,
                           .access = import->access});
   }
-  return static_cast<void*>(import->base);
+  return static_cast<void*>(opened->base);
 }
 
 Result<void> Sharing::close(const char* key) {

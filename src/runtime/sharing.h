@@ -63,8 +63,8 @@ class Sharing {
   memory::Heap& heap_;
   share::Client& client_;
   share::Imports imports_;
-  // Held while an import is opened or closed AND its address entered or removed, or a close that
-  // overtakes an open would leave an address behind that leads nowhere.
+  // Held while an address is entered and while an import is closed and its address removed, so that
+  // the registry never holds an import that is not open.
   std::mutex mutex_;
   std::map<std::array<std::uint8_t, 16>, int> advised_;  // By public id.
 };
