@@ -42,9 +42,11 @@ Enum from_c(int number) {
 class Alone : public testing::Test {
  protected:
   static void SetUpTestSuite() {
+    // NOLINTBEGIN(concurrency-mt-unsafe): before any thread.
     ::setenv("HUFU_BROKER", "none", 1);
     ::setenv("HUFU_DEVICES", "2", 1);
     ::setenv("HUFU_DEVICE_CAPACITY", "134217728", 1);
+    // NOLINTEND(concurrency-mt-unsafe)
   }
   void SetUp() override {
     recent();
@@ -317,6 +319,7 @@ TEST_F(Alone, AForkedChildIsAFreshProcess) {
 TEST_F(Alone, AChildForkedWhileThreadsAllocateIsNotStuck) {
   std::atomic<bool> over = false;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&over] {
       EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);

@@ -109,7 +109,7 @@ aclError aclrtFree(void* devPtr) {
     if (devPtr == nullptr) return null_argument("devPtr");
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
-    return (*runtime)->free(devPtr);
+    return (*runtime)->deallocate(devPtr);
   });
 }
 

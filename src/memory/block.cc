@@ -4,17 +4,17 @@
 
 namespace hufu::memory {
 
-Result<Block> Block::make(PageSource& source, int device, std::uint64_t file_size, PageSize page) {
-  auto minted = source.mint(device, file_size, page);
+Result<Block> Block::make(PageSource& source, const BlockSpec& spec) {
+  auto minted = source.mint(spec);
   if (!minted) return minted.error();
   auto mapping =
-      os::GuardedMapping::map(minted->fd.get(), {.length = file_size, .alignment = page});
+      os::GuardedMapping::map(minted->fd.get(), {.length = spec.size, .alignment = spec.page});
   if (!mapping) {
     source.give_back(minted->id, Lent::kNever);
     return mapping.error();
   }
   Block block(&source, minted->id, std::move(*mapping));
-  if (auto committed = block.mapping_.commit(page); !committed) return committed.error();
+  if (auto committed = block.mapping_.commit(spec.page); !committed) return committed.error();
   return block;
 }
 

@@ -19,7 +19,7 @@ namespace hufu::memory {
 class Block {
  public:
   // `source` outlives the block.
-  static Result<Block> make(PageSource& source, int device, std::uint64_t file_size, PageSize page);
+  static Result<Block> make(PageSource& source, const BlockSpec& spec);
 
   ~Block() { end(); }
   Block(Block&& other) noexcept;

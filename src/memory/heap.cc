@@ -75,7 +75,7 @@ Result<void*> Heap::allocate(int device, const Plan& plan) {
 }
 
 Result<void*> Heap::allocate_block(int device, const Plan& plan) {
-  auto block = Block::make(source_, device, plan.file_size, plan.page);
+  auto block = Block::make(source_, {.device = device, .size = plan.file_size, .page = plan.page});
   if (!block) return block.error();
   const Region region{.base = block->base(),
                       .mapped = plan.file_size,
@@ -92,7 +92,7 @@ Result<void*> Heap::allocate_block(int device, const Plan& plan) {
   return reinterpret_cast<void*>(region.base);
 }
 
-Result<void> Heap::free(const void* pointer) {
+Result<void> Heap::deallocate(const void* pointer) {
   const std::uintptr_t address = address_of(pointer);
   const auto region = registry_.find(address);
   if (!region) {
@@ -103,7 +103,7 @@ Result<void> Heap::free(const void* pointer) {
   }
   switch (region->kind) {
     case RegionKind::kSlab:
-      return slabs_[static_cast<std::size_t>(region->device)]->free(address);
+      return slabs_[static_cast<std::size_t>(region->device)]->deallocate(address);
     case RegionKind::kBlock:
       if (address != region->base) return fail_interior(address, *region);
       return free_block(*region);

@@ -51,7 +51,7 @@ class Heap {
 
   // The start of an allocation of this heap. Memory that is somebody else's to end (an import) is
   // an error too. kUnregistered is only for addresses that were never this process's.
-  Result<void> free(const void* pointer);
+  Result<void> deallocate(const void* pointer);
 
   // What contains the address. For the slab that is the piece, not the chunk.
   std::optional<Region> describe(const void* pointer) const;

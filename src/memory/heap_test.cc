@@ -15,6 +15,7 @@
 namespace hufu::memory {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kHugeFirst = 0;
 constexpr std::uint32_t kHugeOnly = 1;
 constexpr std::uint32_t kNormalOnly = 2;
@@ -37,7 +38,7 @@ class HeapTest : public testing::Test {
     return made ? *made : nullptr;
   }
 
-  LocalSource source_{2, 512 * kMiB};
+  LocalSource source_{{.count = 2, .capacity = 512 * kMiB}};
   Heap heap_{source_, 2};
 };
 
@@ -50,7 +51,7 @@ TEST_F(HeapTest, ABlockStartsAtItsPageAndIsDescribed) {
   EXPECT_EQ(region->reported, 1 * kMiB + 32);
   EXPECT_EQ(region->page, PageSize::k2MiB);
   EXPECT_EQ(region->kind, RegionKind::kBlock);
-  EXPECT_TRUE(heap_.free(pointer));
+  EXPECT_TRUE(heap_.deallocate(pointer));
   EXPECT_FALSE(heap_.describe(pointer));
 }
 
@@ -61,7 +62,7 @@ TEST_F(HeapTest, APieceIsDescribedAsItselfNotAsItsChunk) {
   EXPECT_EQ(region->base, address_of(pointer));
   EXPECT_EQ(region->reported, 160U);
   EXPECT_EQ(region->kind, RegionKind::kSlab);
-  EXPECT_TRUE(heap_.free(pointer));
+  EXPECT_TRUE(heap_.deallocate(pointer));
   EXPECT_FALSE(heap_.describe(pointer));
 }
 
@@ -74,12 +75,12 @@ TEST_F(HeapTest, CapacityComesBackToTheByte) {
   EXPECT_LT(heap_.capacity(0)->free, before);
   EXPECT_EQ(heap_.capacity(1)->free, before) << "another device was charged";
   for (void* pointer : pointers)
-    EXPECT_TRUE(heap_.free(pointer));
+    EXPECT_TRUE(heap_.deallocate(pointer));
   EXPECT_EQ(heap_.capacity(0)->free, before);
 }
 
 TEST_F(HeapTest, AHugeWishFallsBackAndAHugeNeedFails) {
-  LocalSource tight(1, 3 * kMiB);
+  LocalSource tight({.count = 1, .capacity = 3 * kMiB});
   Heap heap(tight, 1);
   const auto first = heap.allocate(0, plan(1 * kMiB, kHugeFirst));
   const auto second = heap.allocate(0, plan(1 * kMiB, kHugeFirst));
@@ -95,8 +96,8 @@ TEST_F(HeapTest, AHugeWishFallsBackAndAHugeNeedFails) {
 TEST_F(HeapTest, DoubleFreeIsNamed) {
   for (const std::uint64_t size : {100U, 8192U}) {
     void* pointer = allocate(size);
-    ASSERT_TRUE(heap_.free(pointer));
-    const auto again = heap_.free(pointer);
+    ASSERT_TRUE(heap_.deallocate(pointer));
+    const auto again = heap_.deallocate(pointer);
     ASSERT_FALSE(again);
     EXPECT_EQ(again.error().code, Errc::kInvalidValue);
     EXPECT_TRUE(mentions(again.error(), "free")) << again.error().what();
@@ -106,21 +107,21 @@ TEST_F(HeapTest, DoubleFreeIsNamed) {
 TEST_F(HeapTest, InteriorFreeNamesTheBlock) {
   for (const std::uint64_t size : {200U, 8160U}) {
     void* pointer = allocate(size);
-    const auto wrong = heap_.free(static_cast<char*>(pointer) + 64);
+    const auto wrong = heap_.deallocate(static_cast<char*>(pointer) + 64);
     ASSERT_FALSE(wrong);
     EXPECT_EQ(wrong.error().code, Errc::kInvalidValue);
     EXPECT_TRUE(mentions(wrong.error(), "lies 64 bytes into")) << wrong.error().what();
     EXPECT_TRUE(mentions(wrong.error(), fmt::format("[{:#x}, ", address_of(pointer))));
-    EXPECT_TRUE(heap_.free(pointer)) << "the block must have survived";
+    EXPECT_TRUE(heap_.deallocate(pointer)) << "the block must have survived";
   }
 }
 
 TEST_F(HeapTest, AForeignAddressIsUnregisteredButAFreedOneIsNot) {
   int local = 0;
-  EXPECT_EQ(heap_.free(&local).error().code, Errc::kUnregistered);
+  EXPECT_EQ(heap_.deallocate(&local).error().code, Errc::kUnregistered);
   void* pointer = allocate(8192);
-  ASSERT_TRUE(heap_.free(pointer));
-  EXPECT_EQ(heap_.free(pointer).error().code, Errc::kInvalidValue);
+  ASSERT_TRUE(heap_.deallocate(pointer));
+  EXPECT_EQ(heap_.deallocate(pointer).error().code, Errc::kInvalidValue);
 }
 
 TEST_F(HeapTest, AlternatingFreeAndAllocateBehaves) {
@@ -130,24 +131,25 @@ TEST_F(HeapTest, AlternatingFreeAndAllocateBehaves) {
     std::memset(piece, round, 64);
     std::memset(block, round, 4096);
     EXPECT_EQ(piece[63], static_cast<char>(round));
-    EXPECT_TRUE(heap_.free(piece));
-    EXPECT_TRUE(heap_.free(block));
+    EXPECT_TRUE(heap_.deallocate(piece));
+    EXPECT_TRUE(heap_.deallocate(block));
   }
 }
 
 TEST_F(HeapTest, TheBooksAreNotInMemoryThatUsersCanWrite) {
   std::vector<char*> pieces;
+  pieces.reserve(100);
   for (int i = 0; i < 100; ++i)
     pieces.push_back(static_cast<char*>(allocate(64)));
   for (std::size_t i = 0; i < 100; i += 2)
-    EXPECT_TRUE(heap_.free(pieces[i]));
+    EXPECT_TRUE(heap_.deallocate(pieces[i]));
   const auto chunk = heap_.registry().find(address_of(pieces[1]));
   ASSERT_TRUE(chunk);
   std::memset(reinterpret_cast<void*>(chunk->base), 0xff, chunk->mapped);
   for (std::size_t i = 0; i < 100; i += 2)
     pieces[i] = static_cast<char*>(allocate(64));
   for (char* piece : pieces)
-    EXPECT_TRUE(heap_.free(piece));
+    EXPECT_TRUE(heap_.deallocate(piece));
 }
 
 // The property behind the documents' test `pointer % 4096 == 0`, and behind no two allocations
@@ -167,7 +169,7 @@ TEST_F(HeapTest, TenToTheFifthRandomSizesKeepTheirPromises) {
   };
   const auto release = [&](std::map<std::uintptr_t, Live>::iterator it) {
     ASSERT_TRUE(holds(it->first, it->second)) << "somebody else wrote into it";
-    ASSERT_TRUE(heap_.free(reinterpret_cast<void*>(it->first)));
+    ASSERT_TRUE(heap_.deallocate(reinterpret_cast<void*>(it->first)));
     live.erase(it);
   };
 
@@ -223,6 +225,7 @@ TEST_F(HeapTest, ManyThreadsAllocateAndFree) {
   constexpr int kThreads = 8;
   const std::uint64_t before = heap_.capacity(0)->free;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::array<int, kThreads> failures{};
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([this, t, &failures] {
@@ -233,7 +236,7 @@ TEST_F(HeapTest, ManyThreadsAllocateAndFree) {
         const char mark = static_cast<char>(t);
         if (pointer[0] != mark || pointer[size - 1] != mark)
           ++failures[static_cast<std::size_t>(t)];
-        if (!heap_.free(pointer)) ++failures[static_cast<std::size_t>(t)];
+        if (!heap_.deallocate(pointer)) ++failures[static_cast<std::size_t>(t)];
         mine.pop_back();
       };
       for (int round = 0; round < 2000; ++round) {
@@ -264,9 +267,10 @@ TEST_F(HeapTest, OfManyFreesOfOneBlockExactlyOneSucceeds) {
   for (int round = 0; round < 200; ++round) {
     void* pointer = allocate(8192);
     std::vector<std::future<bool>> tries;
+    tries.reserve(4);
     for (int t = 0; t < 4; ++t) {
-      tries.push_back(std::async(std::launch::async,
-                                 [this, pointer] { return heap_.free(pointer).has_value(); }));
+      tries.push_back(std::async(
+          std::launch::async, [this, pointer] { return heap_.deallocate(pointer).has_value(); }));
     }
     int won = 0;
     for (auto& one : tries)
@@ -276,11 +280,11 @@ TEST_F(HeapTest, OfManyFreesOfOneBlockExactlyOneSucceeds) {
 }
 
 TEST_F(HeapTest, ExportNeedsAPageOfABlock) {
-  auto* block = static_cast<char*>(allocate(3 * 4096));
+  auto* block = static_cast<char*>(allocate(3 * kPage));
   auto* piece = static_cast<char*>(allocate(1024));
   int local = 0;
 
-  const auto whole = heap_.exportable(block, 3 * 4096 + 32);
+  const auto whole = heap_.exportable(block, 3 * kPage + 32);
   ASSERT_TRUE(whole) << whole.error().what();
   EXPECT_EQ(whole->offset, 0U);
   const auto part = heap_.exportable(block + 4096, 4096);
@@ -291,8 +295,8 @@ TEST_F(HeapTest, ExportNeedsAPageOfABlock) {
   EXPECT_TRUE(
       mentions(heap_.exportable(block + 64, 64).error(), fmt::format("{:#x}", address_of(block))));
   EXPECT_TRUE(mentions(heap_.exportable(block + 64, 64).error(), "4 KiB"));
-  EXPECT_EQ(heap_.exportable(block, 3 * 4096 + 33).error().reason, Reason::kOutOfRange);
-  EXPECT_EQ(heap_.exportable(block + 4096, 3 * 4096).error().reason, Reason::kOutOfRange);
+  EXPECT_EQ(heap_.exportable(block, 3 * kPage + 33).error().reason, Reason::kOutOfRange);
+  EXPECT_EQ(heap_.exportable(block + 4096, 3 * kPage).error().reason, Reason::kOutOfRange);
   EXPECT_EQ(heap_.exportable(block, 0).error().reason, Reason::kEmptyRange);
   EXPECT_EQ(heap_.exportable(block, 0).error().code, Errc::kInvalidValue);
   EXPECT_EQ(heap_.exportable(piece, 1024).error().reason, Reason::kSlabPiece);
@@ -311,7 +315,7 @@ TEST_F(HeapTest, FreeWaitsForAnExportOnItsWay) {
   auto hold = heap_.begin_export(block, 4096);
   ASSERT_TRUE(hold);
   std::optional<Heap::ExportHold> held(std::move(*hold));
-  auto freed = std::async(std::launch::async, [&] { return heap_.free(block).has_value(); });
+  auto freed = std::async(std::launch::async, [&] { return heap_.deallocate(block).has_value(); });
   // Once the free has begun, no export can begin; until it has, one may.
   while (heap_.begin_export(block, 4096))
     std::this_thread::yield();

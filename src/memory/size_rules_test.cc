@@ -14,6 +14,7 @@ constexpr auto kMalloc = AllocCall::kMalloc;
 constexpr auto kAlign32 = AllocCall::kMallocAlign32;
 constexpr auto kWithCfg = AllocCall::kMallocWithCfg;
 
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): in the order it is read.
 struct Row {
   std::string_view rule;  // Where it is written: section of the contract, or decision.
   AllocCall call;

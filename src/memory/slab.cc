@@ -65,7 +65,7 @@ Result<std::uintptr_t> Slab::allocate(std::uint64_t size) {
   return chunk->block.base() + offset_of(kStrides[index], slot);
 }
 
-Result<void> Slab::free(std::uintptr_t address) {
+Result<void> Slab::deallocate(std::uintptr_t address) {
   const std::lock_guard lock(mutex_);
   const auto place = locate(address);
   if (!place) {
@@ -119,7 +119,7 @@ std::uint64_t Slab::idle_bytes() const {
 }
 
 Result<Slab::Chunk*> Slab::add_chunk(std::size_t size_class) {
-  auto block = Block::make(source_, device_, kChunkBytes, PageSize::k4KiB);
+  auto block = Block::make(source_, {.device = device_, .size = kChunkBytes});
   if (!block) return block.error();
   const std::uintptr_t base = block->base();
   registry_.add({.base = base,

@@ -42,7 +42,7 @@ class Slab {
 
   // `address` lies in a chunk of this slab (or did, a moment ago). Anything but the start of a
   // piece in use is an error that says what it is instead.
-  Result<void> free(std::uintptr_t address);
+  Result<void> deallocate(std::uintptr_t address);
 
   struct Piece {
     std::uintptr_t base = 0;

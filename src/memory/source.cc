@@ -14,26 +14,27 @@ Error fail_device(int device, std::size_t devices) {
 
 }  // namespace
 
-LocalSource::LocalSource(int devices, std::uint64_t capacity_per_device)
-    : capacity_per_device_(capacity_per_device), used_(static_cast<std::size_t>(devices), 0) {}
+LocalSource::LocalSource(const LocalDevices& devices)
+    : capacity_per_device_(devices.capacity), used_(static_cast<std::size_t>(devices.count), 0) {}
 
-Result<Minted> LocalSource::mint(int device, std::uint64_t file_size, PageSize /*page*/) {
+Result<Minted> LocalSource::mint(const BlockSpec& spec) {
+  const auto [device, size, page] = spec;
   const std::lock_guard lock(mutex_);
   if (device < 0 || static_cast<std::size_t>(device) >= used_.size()) {
     return fail_device(device, used_.size());
   }
   std::uint64_t& used = used_[static_cast<std::size_t>(device)];
   const std::uint64_t available = capacity_per_device_ - used;
-  if (file_size > available) {
+  if (size > available) {
     return fail(Errc::kOutOfMemory, Reason::kCapacity,
-                "{} bytes do not fit on device {}: {} of its {} bytes are free", file_size, device,
+                "{} bytes do not fit on device {}: {} of its {} bytes are free", size, device,
                 available, capacity_per_device_);
   }
-  auto file = os::make_memfd("hufu-local", file_size, os::Backing::kShmem);
+  auto file = os::make_memfd("hufu-local", size, os::Backing::kShmem);
   if (!file) return file.error();
   const std::uint64_t id = ++last_id_;
-  live_.emplace(id, Charge{.device = device, .bytes = file_size});
-  used += file_size;
+  live_.emplace(id, Charge{.device = device, .bytes = size});
+  used += size;
   return Minted{.id = id, .fd = std::move(*file)};
 }
 

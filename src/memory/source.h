@@ -18,6 +18,12 @@
 
 namespace hufu::memory {
 
+struct BlockSpec {
+  int device = 0;
+  std::uint64_t size = 0;  // Of the file: a multiple of the page.
+  PageSize page = PageSize::k4KiB;
+};
+
 struct Minted {
   std::uint64_t id = 0;
   UniqueFd fd;
@@ -39,8 +45,8 @@ class PageSource {
   PageSource(const PageSource&) = delete;
   PageSource& operator=(const PageSource&) = delete;
 
-  // An empty, sealed file of `file_size` bytes, charged to `device` until give_back.
-  virtual Result<Minted> mint(int device, std::uint64_t file_size, PageSize page) = 0;
+  // An empty, sealed file, charged to the device until give_back.
+  virtual Result<Minted> mint(const BlockSpec& spec) = 0;
 
   // The block's life ends. If it was lent, no key of it can be imported once this returns. It
   // cannot fail in a way that the caller could mend, so it answers nothing.
@@ -49,11 +55,16 @@ class PageSource {
   virtual Result<Capacity> capacity(int device) = 0;
 };
 
+struct LocalDevices {
+  int count = 0;
+  std::uint64_t capacity = 0;  // Of each.
+};
+
 class LocalSource final : public PageSource {
  public:
-  LocalSource(int devices, std::uint64_t capacity_per_device);
+  explicit LocalSource(const LocalDevices& devices);
 
-  Result<Minted> mint(int device, std::uint64_t file_size, PageSize page) override;
+  Result<Minted> mint(const BlockSpec& spec) override;
   void give_back(std::uint64_t id, Lent lent) override;
   Result<Capacity> capacity(int device) override;
 

@@ -17,6 +17,8 @@
 namespace hufu::os {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
+
 UniqueFd file_of(std::uint64_t size) {
   auto made = make_memfd("test", size, Backing::kShmem);
   return made ? std::move(*made) : UniqueFd();
@@ -37,7 +39,7 @@ siginfo_t outcome_of(Body body) {
 }
 
 TEST(GuardedMapping, ShowsTheRangeOfTheFile) {
-  const UniqueFd fd = file_of(3 * 4096);
+  const UniqueFd fd = file_of(3 * kPage);
   ASSERT_EQ(::pwrite(fd.get(), "second page", 11, 4096), 11);
   const auto mapping = GuardedMapping::map(fd.get(), {.offset = 4096, .length = 4096});
   ASSERT_TRUE(mapping) << mapping.error().what();
@@ -58,7 +60,7 @@ TEST(GuardedMapping, StartsAtTheAlignmentAskedFor) {
 }
 
 TEST(GuardedMapping, TheGuardIsPrivateZerosAndTheNextPageFaults) {
-  const UniqueFd fd = file_of(2 * 4096);
+  const UniqueFd fd = file_of(2 * kPage);
   ASSERT_EQ(::pwrite(fd.get(), "neighbour", 9, 4096), 9);
   auto* survived = static_cast<int*>(
       ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -107,12 +109,12 @@ TEST(GuardedMapping, IsNotInheritedByFork) {
 }
 
 TEST(GuardedMapping, CommitBacksEveryPage) {
-  const UniqueFd fd = file_of(3 * 4096);
-  auto mapping = GuardedMapping::map(fd.get(), {.length = 3 * 4096});
+  const UniqueFd fd = file_of(3 * kPage);
+  auto mapping = GuardedMapping::map(fd.get(), {.length = 3 * kPage});
   ASSERT_TRUE(mapping);
   EXPECT_EQ(facts_of(fd.get())->committed, 0U);
   ASSERT_TRUE(mapping->commit(PageSize::k4KiB));
-  EXPECT_EQ(facts_of(fd.get())->committed, 3U * 4096);
+  EXPECT_EQ(facts_of(fd.get())->committed, 3 * kPage);
 }
 
 TEST(GuardedMapping, MovingItLeavesOneOwner) {

@@ -5,10 +5,10 @@
 
 namespace hufu::runtime {
 
-Result<memory::Minted> BrokerSource::mint(int device, std::uint64_t file_size, PageSize page) {
-  const std::array specs = {
-      wire::MintSpec{.size = file_size, .page = static_cast<std::uint32_t>(page), .reserved = 0}};
-  auto minted = client_.mint(static_cast<std::uint32_t>(device), specs);
+Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
+  const std::array specs = {wire::MintSpec{
+      .size = spec.size, .page = static_cast<std::uint32_t>(spec.page), .reserved = 0}};
+  auto minted = client_.mint(static_cast<std::uint32_t>(spec.device), specs);
   if (!minted) return minted.error();
   share::Client::Minted& block = minted->front();
   return memory::Minted{.id = block.block, .fd = std::move(block.fd)};

@@ -14,7 +14,7 @@ class BrokerSource final : public memory::PageSource {
  public:
   explicit BrokerSource(share::Client& client) : client_(client) {}
 
-  Result<memory::Minted> mint(int device, std::uint64_t file_size, PageSize page) override;
+  Result<memory::Minted> mint(const memory::BlockSpec& spec) override;
   void give_back(std::uint64_t id, memory::Lent lent) override;
   Result<memory::Capacity> capacity(int device) override;
 

@@ -85,6 +85,7 @@ Result<void> copy(Runtime& runtime, void* to, std::uint64_t room, const void* fr
   return {};
 }
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the order is memset's.
 Result<void> fill(Runtime& runtime, void* to, std::uint64_t room, int value, std::uint64_t count) {
   if (auto fits = check_room(room, count, "maxCount"); !fits) return fits;
   if (auto good = check_range(runtime, to, count, Side::kAny, Use::kWrite); !good) return good;

@@ -28,7 +28,7 @@ enum class CopyKind : std::uint8_t {
 Result<void> copy(Runtime& runtime, void* to, std::uint64_t room, const void* from,
                   std::uint64_t count, CopyKind kind);
 
-// Host or device memory. `count` is not 0.
+// In memset's order. Host or device memory. `count` is not 0.
 Result<void> fill(Runtime& runtime, void* to, std::uint64_t room, int value, std::uint64_t count);
 
 }  // namespace hufu::runtime

@@ -12,8 +12,10 @@ namespace {
 class Copy : public testing::Test {
  protected:
   void SetUp() override {
+    // NOLINTBEGIN(concurrency-mt-unsafe): before any thread.
     ::setenv("HUFU_BROKER", "none", 1);
     ::setenv("HUFU_DEVICE_CAPACITY", "67108864", 1);
+    // NOLINTEND(concurrency-mt-unsafe)
     const auto runtime = Runtime::get();
     ASSERT_TRUE(runtime) << runtime.error().what();
     runtime_ = *runtime;
@@ -21,8 +23,8 @@ class Copy : public testing::Test {
     other_ = allocate();
   }
   void TearDown() override {
-    EXPECT_TRUE(runtime_->free(device_));
-    EXPECT_TRUE(runtime_->free(other_));
+    EXPECT_TRUE(runtime_->deallocate(device_));
+    EXPECT_TRUE(runtime_->deallocate(other_));
   }
 
   char* allocate() {

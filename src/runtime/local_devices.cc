@@ -28,7 +28,7 @@ Result<std::uint64_t> number_from_env(const char* name, std::uint64_t fallback) 
 
 }  // namespace
 
-Result<LocalDevices> local_devices() {
+Result<memory::LocalDevices> local_devices() {
   const auto count = number_from_env("HUFU_DEVICES", kDefaultDevices);
   if (!count) return count.error();
   if (*count == 0 || *count > kMaxDevices) {
@@ -39,8 +39,8 @@ Result<LocalDevices> local_devices() {
                       static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const auto capacity = number_from_env("HUFU_DEVICE_CAPACITY", memory / 4 * 3 / *count);
   if (!capacity) return capacity.error();
-  return LocalDevices{.count = static_cast<int>(*count),
-                      .capacity = *capacity / (2 * kMiB) * (2 * kMiB)};
+  return memory::LocalDevices{.count = static_cast<int>(*count),
+                              .capacity = *capacity / (2 * kMiB) * (2 * kMiB)};
 }
 
 }  // namespace hufu::runtime

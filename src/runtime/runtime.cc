@@ -68,7 +68,7 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
   if (alone) {
     const auto devices = local_devices();
     if (!devices) return devices.error();
-    parts.source = std::make_unique<memory::LocalSource>(devices->count, devices->capacity);
+    parts.source = std::make_unique<memory::LocalSource>(*devices);
     parts.pid = ::getpid();
     parts.devices = devices->count;
   } else {
@@ -78,6 +78,7 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
     parts.pid = session->peer_pid;
     parts.devices = static_cast<int>(session->devices);
   }
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of what was moved.
   return std::unique_ptr<Runtime>(new Runtime(std::move(parts)));
 }
 
@@ -109,8 +110,8 @@ Result<memory::Region> Runtime::region_of(const void* pointer, std::uint64_t siz
   return heap_.unknown(pointer);
 }
 
-Result<void> Runtime::free(const void* pointer) {
-  auto freed = heap_.free(pointer);
+Result<void> Runtime::deallocate(const void* pointer) {
+  auto freed = heap_.deallocate(pointer);
   if (!freed && freed.error().code == Errc::kUnregistered) {
     sharing_.report_unregistered(pointer, 0);
   }

@@ -36,6 +36,7 @@ class Runtime {
   // Null before a get() has succeeded.
   static Runtime* get_if_any();
 
+  ~Runtime() = default;  // For unique_ptr; never run.
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -52,7 +53,7 @@ class Runtime {
   // as such; `size` is what the caller wanted to touch, for the record.
   Result<memory::Region> region_of(const void* pointer, std::uint64_t size);
 
-  Result<void> free(const void* pointer);
+  Result<void> deallocate(const void* pointer);
 
   Result<void> reset_device(int device, Reset reset);
   // Ends all contexts and their streams. Memory stays: somebody may yet free it.
