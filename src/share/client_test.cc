@@ -576,8 +576,8 @@ TEST(Blocks, TooManyAtOnceAreRefusedWithoutAsking) {
 
 // What the client makes of this reply with this descriptor; the import is given back when refused.
 Result<Client::Grant> offer(const wire::ImportReply& reply, UniqueFd fd, std::uint32_t asked) {
-  FakeBroker broker;
   std::vector<UniqueFd> fds = list_of(std::move(fd));
+  FakeBroker broker;  // Its script ends with it, so what the script uses comes before.
   broker.play([&](FakeBroker& it) {
     it.open_session();
     it.answer<wire::Import>(it.expect<wire::Import>(), reply, std::move(fds));
@@ -643,8 +643,8 @@ TEST(Close, OfAnEarlierSessionsImportIsNotSent) {
 }
 
 TEST(Report, IsLimitedPerSecondAndNeverAnswered) {
-  FakeBroker broker;
   int reports = 0;
+  FakeBroker broker;
   broker.play([&](FakeBroker& it) {
     it.open_session();
     // The session's end is behind the last report on the same socket.

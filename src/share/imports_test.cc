@@ -77,7 +77,7 @@ TEST_F(ImportedOnce, IsTheExportersMemoryAndSaysWhatItIs) {
   auto reply = grant_of(5);
   reply.offset = kPage;
   ASSERT_EQ(::pwrite(file_.get(), "hello", 5, static_cast<off_t>(kPage)), 5);
-  broker_.play([&](FakeBroker& it) {
+  broker_.play([&, reply](FakeBroker& it) {
     it.open_session();
     answer_import(it, reply, file_);
   });
@@ -112,7 +112,7 @@ TEST_F(ImportedOnce, IsFoundByEachOfItsAddressesAndNoOther) {
 TEST_F(ImportedOnce, AHugePageImportIsAlignedLikeOne) {
   auto reply = grant_of(5);
   reply.page = static_cast<std::uint32_t>(bytes_of(PageSize::k2MiB));
-  broker_.play([&](FakeBroker& it) {
+  broker_.play([&, reply](FakeBroker& it) {
     it.open_session();
     answer_import(it, reply, file_);
   });
@@ -195,6 +195,7 @@ TEST_F(AnImporter, KeepsKeysApart) {
   ASSERT_TRUE(imports_.close(kKey.c_str()));
   EXPECT_FALSE(imports_.find(first->base).has_value());
   EXPECT_EQ(imports_.find(second->base)->share, 6U);
+  broker_.finish();
 }
 
 TEST_F(AnImporter, CloseOfAKeyThatWasNeverOpenedIsRefusedWithoutTheKey) {
@@ -300,7 +301,7 @@ TEST_F(AnImporter, OpensAndLastClosesOfOneKeyNeverOverlap) {
         for (int round = 0; round < kRounds; ++round) {
           const auto import = importing.open(kKey.c_str(), 0);
           ASSERT_TRUE(import) << import.error().what();
-          static_cast<volatile std::byte*>(import->base)[0] = std::byte{1};
+          std::atomic_ref(*reinterpret_cast<int*>(import->base)).fetch_add(1);
           ASSERT_TRUE(importing.close(kKey.c_str()));
         }
       });
