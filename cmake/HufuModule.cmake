@@ -1,9 +1,10 @@
 # hufu_module(<name> SOURCES ... HEADERS ... DEPS ... LIBS ... TESTS ... FUZZ ...)
 #
 # One folder of src/ is one static library. DEPS are other modules, LIBS are outside libraries.
-# Its headers are compiled on their own (all_verify_interface_header_sets), each *_test.cc becomes
-# one ctest entry with the label "unit", and each *_fuzz.cc a libFuzzer program where the compiler
-# is clang and the preset asks for it (HUFU_FUZZ), else a ctest entry that replays its seeds.
+# Its headers are compiled on their own (all_verify_interface_header_sets) and each *_test.cc becomes
+# one ctest entry with the label "unit". Each *_fuzz.cc is a libFuzzer program in the preset fuzz
+# (HUFU_FUZZ); elsewhere a ctest entry replays the inputs in tests/fuzz/<module>_<file>/: what was
+# once found stays found.
 function(hufu_module name)
   cmake_parse_arguments(arg "" "" "SOURCES;HEADERS;DEPS;LIBS;TESTS;FUZZ" ${ARGN})
   if(arg_SOURCES)
@@ -30,11 +31,25 @@ function(hufu_module name)
 
   foreach(fuzz IN LISTS arg_FUZZ)
     cmake_path(GET fuzz STEM stem)
+    add_executable(${name}_${stem} ${fuzz})
+    target_link_libraries(${name}_${stem} PRIVATE hufu_${name})
     if(HUFU_FUZZ)
-      add_executable(${name}_${stem} ${fuzz})
       target_link_options(${name}_${stem} PRIVATE -fsanitize=fuzzer)
-      target_link_libraries(${name}_${stem} PRIVATE hufu_${name})
       set_property(GLOBAL APPEND PROPERTY HUFU_FUZZERS ${name}_${stem})
+    else()
+      target_sources(${name}_${stem} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cc)
+      add_test(NAME ${name}/${stem}
+        COMMAND ${name}_${stem} ${PROJECT_SOURCE_DIR}/tests/fuzz/${name}_${stem})
+      set_tests_properties(${name}/${stem} PROPERTIES LABELS unit)
     endif()
   endforeach()
+endfunction()
+
+# hufu_fuzzers builds them all; fuzzers.txt in the build tree lists them for tools/fuzz.sh. To be
+# called when all modules are known.
+function(hufu_fuzzers)
+  get_property(fuzzers GLOBAL PROPERTY HUFU_FUZZERS)
+  add_custom_target(hufu_fuzzers DEPENDS ${fuzzers})
+  list(JOIN fuzzers "\n" lines)
+  file(WRITE ${PROJECT_BINARY_DIR}/fuzzers.txt "${lines}\n")
 endfunction()

@@ -1060,13 +1060,13 @@ ACL_FUNC_VISIBILITY aclError aclFinalizeCallbackUnRegister(aclRegisterCallbackTy
 
 // Versions of packages; versionStr has room for ACL_PKG_VERSION_MAX_SIZE bytes. Contract §1.1.
 ACL_DEPRECATED_MESSAGE("use aclsysGetVersionStr")
-ACL_FUNC_VISIBILITY aclError
-    aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion* version);
+ACL_FUNC_VISIBILITY aclError aclsysGetCANNVersion(aclCANNPackageName name,
+                                                  aclCANNPackageVersion* version);
 ACL_FUNC_VISIBILITY aclError aclsysGetVersionStr(char* pkgName, char* versionStr);
 ACL_FUNC_VISIBILITY aclError aclsysGetVersionNum(char* pkgName, int32_t* versionNum);
 ACL_DEPRECATED_MESSAGE("use aclsysGetVersionNum")
-ACL_FUNC_VISIBILITY aclError
-    aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion, int32_t* patchVersion);
+ACL_FUNC_VISIBILITY aclError aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion,
+                                             int32_t* patchVersion);
 
 // The name of the simulated chip, a static string; null when there is none. Contract §1.1.
 ACL_FUNC_VISIBILITY const char* aclrtGetSocName(void);

@@ -123,7 +123,7 @@ typedef struct hufuBrokerInfo {
   char address[108];
   int32_t pid;
   uint32_t uid;
-  uint32_t mode;  // 0 none, 1 personal, 2 system
+  uint32_t mode;       // 0 none, 1 personal, 2 system
   char auditDir[256];  // HUFU_AUDIT_DIR; empty if unset: then `hufu audit path` knows
   uint32_t devices;
   uint64_t deviceCapacity;  // bytes, each

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto packet = std::as_bytes(std::span(data, size));
   const auto decoded = hufu::wire::decode_request(packet);
   if (const auto* request = std::get_if<hufu::wire::Request>(&decoded)) {
-    const std::uint16_t flags = request->one_way ? hufu::wire::kOneWay : std::uint16_t{0};
+    const std::uint16_t flags =
+        request->one_way ? std::uint16_t{hufu::wire::kOneWay} : std::uint16_t{0};
     const auto frame = std::visit(
         [&](const auto& body) {
           return hufu::wire::encode(request->kind(), flags, request->id, body);
