@@ -106,6 +106,8 @@ class Edited {  // A segment's file in memory, written back at the end.
   ~Edited() { write_file(path_, bytes); }
   Edited(const Edited&) = delete;
   Edited& operator=(const Edited&) = delete;
+  Edited(Edited&&) = delete;
+  Edited& operator=(Edited&&) = delete;
 
   std::span<std::byte, kRecordBytes> slot(std::size_t n) {
     return std::span(bytes).subspan(n * kRecordBytes).first<kRecordBytes>();
@@ -260,7 +262,7 @@ std::ostream& operator<<(std::ostream& out, const Case& a_case) { return out << 
 
 void leave_alone(const std::string&) {}
 
-const auto kCases = std::to_array<Case>({
+constexpr auto kCases = std::to_array<Case>({
     {"intact", leave_alone, Status::kOk, 0, 0, 0, ""},
     {"record_edited", edit_without_crc, Status::kTampered, 10, 2, 768, "not a whole record"},
     {"record_edited_with_crc", edit_with_crc, Status::kTampered, 10, 2, 768, "was altered"},
@@ -301,12 +303,13 @@ TEST_P(Golden, IsFoundAndNamed) {
   const TemporaryDirectory made;
   make_intact(made.path());
   wrong.tamper(made.path());
-  const std::string golden = std::string(HUFU_GOLDEN_DIR "/") + wrong.name;
+  const std::string golden = fmt::format("{}/{}", HUFU_GOLDEN_DIR, wrong.name);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets the environment.
   if (std::getenv("HUFU_UPDATE_GOLDEN") != nullptr) {
     std::filesystem::remove_all(golden);
     std::filesystem::create_directories(golden);
     for (const auto& [name, bytes] : files_in(made.path()))
-      write_file(golden + "/" + name, bytes);
+      write_file(fmt::format("{}/{}", golden, name), bytes);
   }
   EXPECT_TRUE(files_in(made.path()) == files_in(golden))
       << "the format of " << golden << " changed";
@@ -379,7 +382,7 @@ TEST(Tamper, TwoThousandFlippedBitsAreAllFoundAndNamed) {
   std::array<int, 5> found{};
   for (int i = 0; i < 2000; ++i) {
     const std::uint64_t number = random() % 3 + 1;
-    const std::size_t bit = random() % (kGoldenSegment * 8);
+    const std::size_t bit = random() % (std::size_t{kGoldenSegment} * 8);
     const auto flip = [&] { flip_bit(segment_path(home.path(), number), bit); };
     flip();
     const Verdict verdict = verify_directory(home.path());

@@ -39,6 +39,7 @@ bool can_hold(const std::filesystem::path& directory) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): one call, with named members.
 Home choose_directory(const std::string& chosen, const std::string& socket) {
   if (!chosen.empty()) return {.path = chosen};
   const auto beside = std::filesystem::path(socket).parent_path();

@@ -11,6 +11,7 @@
 #include "audit/record.h"
 #include "audit/text.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name is libFuzzer's.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using hufu::audit::Bytes256;
   if (size < hufu::audit::kRecordBytes) return 0;

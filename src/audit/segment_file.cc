@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/units.h"
 #include "os/file.h"
 
 namespace hufu::audit {
@@ -205,7 +206,7 @@ Result<UniqueFd> make_spare(const Directory& directory, std::uint32_t bytes) {
   if (::fallocate(fd->get(), 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
     return give_up(errno);
   }
-  static constexpr std::array<std::byte, 64 * 1024> kZeros{};
+  static constexpr std::array<std::byte, 64 * kKiB> kZeros{};
   for (std::uint32_t done = 0; done < bytes;) {
     const auto part = std::span(kZeros).first(std::min<std::size_t>(kZeros.size(), bytes - done));
     if (const auto written = write_at(fd->get(), done, part); !written) {
