@@ -31,6 +31,9 @@
 #ifndef PIDFS_MAGIC
 #define PIDFS_MAGIC 0x50494446
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif

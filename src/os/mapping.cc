@@ -110,8 +110,8 @@ GuardedMapping& GuardedMapping::operator=(GuardedMapping&& other) noexcept {
 }
 
 Result<void> GuardedMapping::commit(PageSize page) {
-  // Advice: where transparent huge pages are switched off, small pages do the same work, slower.
-  if (page != PageSize::k4KiB) ::madvise(base_, length_, MADV_HUGEPAGE);
+  const bool huge = page != PageSize::k4KiB;
+  if (huge) ::madvise(base_, length_, MADV_HUGEPAGE);
 
   std::uint64_t done = 0;
   while (done < length_) {
@@ -132,6 +132,10 @@ Result<void> GuardedMapping::commit(PageSize page) {
       error.sys_errno = sys_errno;
       return error;
     }
+    // Where shmem is not allowed huge pages by itself (the usual setting), asking for them outright
+    // works all the same. It copies: 20 to 160 ms for 64 MiB were seen; pages that are huge already
+    // cost next to nothing. Where even that fails, small pages do the same work, slower.
+    if (huge) ::madvise(base_ + done, step, MADV_COLLAPSE);
     done += step;
   }
   return {};

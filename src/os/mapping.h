@@ -48,7 +48,8 @@ class GuardedMapping {
   std::uint64_t length() const { return length_; }
 
   // Backs every page now, so that running out of memory is an error here and not a signal later.
-  // `page` of 2 MiB or more asks for huge pages. Not for read-only mappings.
+  // `page` of 2 MiB or more gets huge pages if the kernel can make them now. Not for read-only
+  // mappings.
   Result<void> commit(PageSize page);
 
   void unmap();

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -115,6 +117,33 @@ TEST(GuardedMapping, CommitBacksEveryPage) {
   EXPECT_EQ(facts_of(fd.get())->committed, 0U);
   ASSERT_TRUE(mapping->commit(PageSize::k4KiB));
   EXPECT_EQ(facts_of(fd.get())->committed, 3 * kPage);
+}
+
+// Of the mapping at `base`, as /proc/self/smaps tells; 0 when it does not.
+std::uint64_t huge_kib_at(const std::byte* base) {
+  std::ifstream smaps("/proc/self/smaps");
+  const std::string start = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(base));
+  bool here = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.starts_with(start)) here = true;
+    if (here && line.starts_with("ShmemPmdMapped:")) return std::stoull(line.substr(15));
+  }
+  return 0;
+}
+
+TEST(GuardedMapping, HugeCommitsGiveHugePagesWhateverTheSettingForShmem) {
+  if (::access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) GTEST_SKIP() << "no huge pages";
+  const UniqueFd fd = file_of(4 * kMiB);
+  auto mapping = GuardedMapping::map(fd.get(), {.length = 4 * kMiB, .alignment = PageSize::k2MiB});
+  ASSERT_TRUE(mapping);
+  ASSERT_TRUE(mapping->commit(PageSize::k2MiB));
+  EXPECT_EQ(huge_kib_at(mapping->base()), 4096U);
+
+  // An importer's mapping of the same file has them too, if it is aligned alike.
+  auto import = GuardedMapping::map(fd.get(), {.length = 4 * kMiB, .alignment = PageSize::k2MiB});
+  ASSERT_TRUE(import);
+  static_cast<void>(*static_cast<volatile std::byte*>(import->base()));
+  EXPECT_GE(huge_kib_at(import->base()), 2048U);
 }
 
 TEST(GuardedMapping, MovingItLeavesOneOwner) {

@@ -78,9 +78,8 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
     parts.pid = session->peer_pid;
     parts.devices = static_cast<int>(session->devices);
   }
-  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of what was moved.
   return std::unique_ptr<Runtime>(new Runtime(std::move(parts)));
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of what was moved
 
 Result<Runtime*> Runtime::get() {
   ProcessState& state = process_state();
