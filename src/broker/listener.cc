@@ -2,12 +2,15 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "os/file.h"
 #include "os/socket.h"
 
 namespace hufu::broker {
 namespace {
+
+constexpr int kBacklog = 512;
 
 std::string lock_path(const std::string& path) { return path + ".lock"; }
 
@@ -26,7 +29,6 @@ Result<std::optional<Listener>> Listener::take(const std::string& path) {
     return other.error();
   }
   os::remove_socket(path);  // Left by a broker that was killed.
-  constexpr int kBacklog = 512;
   auto socket = os::listen_at(path, kBacklog);
   if (!socket) return socket.error();
   const std::uint64_t inode = os::inode_of(path);
@@ -37,17 +39,33 @@ Result<UniqueFd> Listener::accept() const { return os::accept_from(socket_.get()
 
 bool Listener::still_there() const { return os::inode_of(path_) == inode_; }
 
-Result<UniqueFd> Listener::retire() {
-  const auto lock = os::lock_file(lock_path(path_), /*wait=*/false);
+Result<std::vector<UniqueFd>> Listener::retire() {
+  auto lock = os::lock_file(lock_path(path_), /*wait=*/false);
   // Somebody is starting a broker here: it will find us, so stay.
   if (!lock) return lock.error();
-  auto late = accept();
-  if (!late || late->valid()) return late;
-  leave();
-  return UniqueFd();
+  os::refuse_connections(socket_.get());
+  std::vector<UniqueFd> late;
+  for (auto one = accept(); one && one->valid(); one = accept())
+    late.push_back(std::move(*one));
+  if (late.empty()) {
+    lock_ = std::move(*lock);
+    leave();
+    return late;
+  }
+  // What refuses once refuses for ever.
+  if (still_there()) os::remove_socket(path_);
+  auto socket = os::listen_at(path_, kBacklog);
+  if (!socket) return socket.error();
+  socket_ = std::move(*socket);
+  inode_ = os::inode_of(path_);
+  return late;
 }
 
 void Listener::leave() {
+  if (!lock_) {
+    // Without waiting: whoever has it is starting, and must not be able to keep us from ending.
+    if (auto lock = os::lock_file(lock_path(path_), /*wait=*/false)) lock_ = std::move(*lock);
+  }
   if (still_there()) os::remove_socket(path_);
   socket_.reset();
 }

@@ -3,11 +3,14 @@
 // The broker's place: one socket path, at most one broker.
 //
 // Whoever starts or stops serving a path holds the lock file beside it while doing so. A starter
-// that finds somebody accepting has lost and is content; a broker that wants to leave looks once
-// more for waiting clients under the lock, so nobody is left connected to a broker that is gone.
+// that finds somebody accepting has lost and is content. A broker that wants to leave first makes
+// the kernel refuse further connections and then looks, under the lock, whether any came before
+// that, so nobody is left connected to a broker that is gone. It keeps the lock until it has let go
+// of everything (the audit log above all): who starts next waits for that and then has it all.
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -28,9 +31,9 @@ class Listener {
   // Is the path still ours? A logout or an over-eager cleaner may have removed it.
   bool still_there() const;
 
-  // Gives the place up. What is returned was waiting at the last moment: then the place is kept and
-  // the connection must be served.
-  Result<UniqueFd> retire();
+  // Gives the place up. What is returned was waiting at the last moment: then the place is kept, on
+  // a new fd(), and these connections must be served.
+  Result<std::vector<UniqueFd>> retire();
 
   // Gives the place up whoever is waiting.
   void leave();
@@ -42,6 +45,7 @@ class Listener {
   std::string path_;
   UniqueFd socket_;
   std::uint64_t inode_;  // Of the path, to tell our socket from a later one.
+  UniqueFd lock_;        // Only while leaving.
 };
 
 }  // namespace hufu::broker

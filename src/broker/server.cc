@@ -112,9 +112,12 @@ bool Server::leave_if_idle() {
   if (!connections_.empty() || options_.idle == milliseconds::zero()) return false;
   if (steady_clock::now() - idle_since_ < options_.idle) return false;
   auto late = listener_.retire();
-  if (late && !late->valid()) return true;
+  if (late && late->empty()) return true;
   idle_since_ = steady_clock::now();
-  if (late) admit(std::move(*late));
+  if (!late) return false;
+  (void)loop_.watch(listener_.fd(), kListenerToken);
+  for (UniqueFd& socket : *late)
+    admit(std::move(socket));
   return false;
 }
 

@@ -63,6 +63,8 @@ Result<UniqueFd> accept_from(int listener) {
   return fail_errno("accept", errno);
 }
 
+void refuse_connections(int listener) { (void)::shutdown(listener, SHUT_RD); }
+
 Result<UniqueFd> connect_to(const std::string& path) {
   const auto address = address_of(path);
   if (!address) return address.error();

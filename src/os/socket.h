@@ -28,6 +28,9 @@ Result<UniqueFd> listen_at(const std::string& path, int backlog);
 // Non-blocking accept: an invalid fd means nobody is waiting.
 Result<UniqueFd> accept_from(int listener);
 
+// From now on connect() fails as if nobody listened; who connected before can still be accepted.
+void refuse_connections(int listener);
+
 // Result<> fails with sys_errno ENOENT or ECONNREFUSED when nobody listens.
 Result<UniqueFd> connect_to(const std::string& path);
 

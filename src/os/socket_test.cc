@@ -59,6 +59,18 @@ TEST_F(SocketPair, PacketsCarryTheSendersCredentials) {
   EXPECT_EQ(packet->sender.uid, ::getuid());
 }
 
+TEST_F(SocketPair, AListenerThatRefusesStillHandsOutWhoCameBefore) {
+  const auto early = connect_to(path());
+  ASSERT_TRUE(early);
+  refuse_connections(listener_.get());
+  const auto late = connect_to(path());
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().sys_errno, ECONNREFUSED);
+  EXPECT_TRUE(accept_from(listener_.get())->valid());
+  const auto nobody = accept_from(listener_.get());
+  EXPECT_FALSE(nobody && nobody->valid());
+}
+
 TEST_F(SocketPair, AForkedChildIsSeenAsTheChild) {
   const pid_t child = ::fork();
   if (child == 0) {
