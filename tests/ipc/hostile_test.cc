@@ -1,0 +1,228 @@
+// Peers that say what no client says, or say it and do not listen.
+
+#include <functional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/units.h"
+#include "support/audit_reader.h"
+#include "support/probe.h"
+#include "support/test_broker.h"
+#include "support/wire_session.h"
+
+namespace hufu::test {
+namespace {
+
+using audit::Type;
+
+constexpr std::uint64_t kPage = 4 * kKiB;
+
+std::vector<std::byte> bytes_of(const wire::Frame& frame) {
+  return {frame.view().begin(), frame.view().end()};
+}
+
+struct BadFrame {
+  std::string name;
+  std::vector<std::byte> bytes;
+};
+
+std::vector<BadFrame> bad_frames() {
+  const auto stat = [](const std::function<void(wire::Header&)>& spoil) {
+    auto bytes = bytes_of(wire::encode(wire::Kind::kStat, 0, 7, wire::Stat{}));
+    wire::Header header{};
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    spoil(header);
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    return bytes;
+  };
+  const auto mint = [](std::uint32_t specs, std::uint64_t size, std::uint32_t page) {
+    wire::Mint body{.count = specs};
+    for (std::uint32_t i = 0; i < std::min<std::uint32_t>(specs, wire::kMaxMint); ++i)
+      body.specs[i] = {.size = size, .page = page};
+    return bytes_of(wire::encode(wire::Kind::kMint, 0, 7, body));
+  };
+  std::vector<std::byte> longer = stat([](wire::Header& header) { header.size += 8; });
+  longer.resize(longer.size() + 8);
+  return {
+      {"OneByte", std::vector<std::byte>(1)},
+      {"HeaderCutShort", std::vector<std::byte>(sizeof(wire::Header) - 1)},
+      {"AllZeros", std::vector<std::byte>(wire::kMaxMessage)},
+      {"AllOnes", std::vector<std::byte>(wire::kMaxMessage, std::byte{0xff})},
+      {"OneByteTooLong", std::vector<std::byte>(wire::kMaxMessage + 1)},
+      {"MuchTooLong", std::vector<std::byte>(64 * kKiB)},
+      {"OtherVersion", stat([](wire::Header& header) { header.version = 2; })},
+      {"UnknownKind", stat([](wire::Header& header) { header.kind = 999; })},
+      {"LiesAboutItsSize", stat([](wire::Header& header) { header.size += 1; })},
+      {"BodyTooLong", longer},
+      {"RequestNumberZero", stat([](wire::Header& header) { header.request = 0; })},
+      {"ClaimsToBeAReply", stat([](wire::Header& header) { header.flags = wire::kReply; })},
+      {"OneWayWhereNotAllowed", stat([](wire::Header& header) { header.flags = wire::kOneWay; })},
+      {"MintOfNothing", mint(0, 0, 0)},
+      {"MintOfTooMany", mint(wire::kMaxMint + 1, kPage, 4096)},
+      {"MintOfNoPageSize", mint(1, kPage, 8192)},
+      {"MintOfHalfAPage", mint(1, kPage / 2, 4096)},
+      {"ExportWithUnknownFlags",
+       bytes_of(wire::encode(wire::Kind::kExport, 0, 7, wire::Export{.flags = 0x80}))},
+      {"ReservedBytesInUse",
+       bytes_of(wire::encode(wire::Kind::kStat, 0, 7, wire::Stat{.reserved = 1}))},
+      {"ListOfTooMany", bytes_of(wire::encode(wire::Kind::kListPid, 0, 7,
+                                              wire::ListPid{.count = wire::kMaxListPids + 1}))},
+      {"SecondHello", bytes_of(wire::encode(wire::Kind::kHello, 0, 7, wire::Hello{}))},
+  };
+}
+
+TEST(Malformed, EndsThatConnectionAndNoOther) {
+  TestBroker broker;
+  broker.start();
+  WirePeer bystander(broker.helper("wire"));
+  bystander.must("hello");
+  const auto made = bystander.share_block(kPage, 1);
+  for (const BadFrame& frame : bad_frames()) {
+    SCOPED_TRACE(frame.name);
+    WireClient client(broker.socket());
+    ASSERT_TRUE(client.ask(wire::Hello{}).body);
+    ASSERT_TRUE(client.send_bytes(frame.bytes));
+    // A refusal may come before the end.
+    std::vector<UniqueFd> fds;
+    if (!client.receive_packet(fds).empty()) {
+      EXPECT_TRUE(client.hung_up());
+    }
+    EXPECT_TRUE(fds.empty());
+    EXPECT_EQ(bystander.run("stat").value(0), kPage);
+  }
+  bystander.must("free " + std::to_string(made.block));
+}
+
+TEST(Malformed, SilenceBeforeHelloIsNoAccess) {
+  TestBroker broker;
+  broker.start();
+  WireClient client(broker.socket());
+  EXPECT_EQ(client.ask(wire::Stat{}).reason(), Reason::kOutOfOrder);
+  EXPECT_TRUE(client.hung_up());
+  expect_one(broker.records(), {.reason = Reason::kOutOfOrder, .pid = ::getpid()});
+}
+
+// C12
+TEST(Export, OfARangeThatIsNoneIsRefusedWithItsNumbers) {
+  TestBroker broker;
+  broker.start();
+  WireSession exporter(broker.socket());
+  const auto made = exporter.share_block(4 * kPage, std::byte{1});
+  constexpr auto kHuge = ~std::uint64_t{0};
+  struct Case {
+    std::uint64_t offset;
+    std::uint64_t size;
+    Reason reason;
+  };
+  const std::vector<Case> cases = {
+      {64, 64, Reason::kNotAligned},
+      {kPage - 1, kPage, Reason::kNotAligned},
+      {0, 0, Reason::kEmptyRange},
+      {0, 4 * kPage + 1, Reason::kOutOfRange},
+      {4 * kPage, kPage, Reason::kOutOfRange},
+      {kPage, kHuge, Reason::kOutOfRange},
+      {kHuge - kPage + 1, kPage, Reason::kOutOfRange},
+      {std::uint64_t{1} << 63, std::uint64_t{1} << 63, Reason::kOutOfRange},
+  };
+  for (const Case& bad : cases) {
+    const auto reply = exporter.export_range(made.block, bad.offset, bad.size);
+    EXPECT_EQ(reply.reason(), bad.reason) << bad.offset << " + " << bad.size;
+    if (bad.reason != Reason::kEmptyRange) {
+      EXPECT_EQ(reply.refusal->number[0], bad.offset);
+    }
+  }
+  EXPECT_EQ(count(broker.records(), {.asked = Type::kExport}), cases.size());
+  // What the client claims to have reported does not widen the file.
+  const auto claim = exporter.client.ask(
+      wire::Export{.block = made.block, .size = 8 * kPage, .reported_size = 8 * kPage});
+  EXPECT_EQ(claim.reason(), Reason::kOutOfRange);
+}
+
+TEST(Export, OfSomebodyElsesBlockIsRefused) {
+  TestBroker broker;
+  broker.start();
+  WirePeer owner(broker.helper("wire"));
+  owner.must("hello");
+  const auto made = owner.share_block(kPage, 1);
+  WireSession other(broker.socket());
+  EXPECT_EQ(other.export_range(made.block, 0, kPage).reason(), Reason::kUnknownBlock);
+  EXPECT_EQ(other.free(made.block).reason(), Reason::kUnknownBlock);
+  EXPECT_EQ(owner.run("stat").value(0), kPage);
+}
+
+TEST(Export, OfMemoryThatWasNeverCommittedIsRefused) {
+  TestBroker broker;
+  broker.start();
+  WireClient client(broker.socket());
+  ASSERT_TRUE(client.ask(wire::Hello{}).body);
+  wire::Mint mint{.count = 1};
+  mint.specs[0] = {.size = kPage, .page = 4096};
+  const auto minted = client.ask(mint);
+  ASSERT_TRUE(minted.body);
+  const auto reply = client.ask(wire::Export{.block = minted.body->blocks[0], .size = kPage});
+  EXPECT_EQ(reply.reason(), Reason::kNotCommitted);
+}
+
+TEST(Capacity, IsTheDevicesAndEverybodys) {
+  TestBroker broker({.capacity = "1M"});
+  broker.start();
+  WirePeer greedy(broker.helper("wire"));
+  greedy.must("hello");
+  greedy.must(fmt::format("mint {}", kMiB - kPage));
+  WireSession other(broker.socket());
+  const auto refused = other.mint(2 * kPage);
+  EXPECT_EQ(refused.reason(), Reason::kCapacity);
+  EXPECT_EQ(refused.refusal->number[1], kPage);
+  EXPECT_TRUE(other.mint(kPage).body);
+  greedy.kill();
+  EXPECT_EQ(other.stat().used, kPage);
+  EXPECT_TRUE(other.mint(kMiB - kPage).body);
+}
+
+TEST(SlowReader, ThatNeverTakesItsDescriptorsIsCutOff) {
+  TestBroker broker;
+  broker.start();
+  WirePeer exporter(broker.helper("wire"));
+  exporter.must("hello");
+  const auto one = exporter.share_block(kPage, 1, wire::kAnyProcess);
+  const auto two = exporter.share_block(kPage, 2, wire::kAnyProcess);
+  WireClient slow(broker.socket());
+  ASSERT_TRUE(slow.ask(wire::Hello{}).body);
+  ASSERT_TRUE(slow.send(wire::Import{.key = key_of(one.key)}));
+  ASSERT_TRUE(slow.send(wire::Import{.key = key_of(two.key)}));
+  // Connections take turns: when the other one has been served three times, both were.
+  for (int i = 0; i < 3; ++i)
+    exporter.must("stat");
+
+  // The first answer is waiting. The second would be a second message with descriptors: instead of
+  // it comes the end.
+  std::vector<UniqueFd> fds;
+  EXPECT_FALSE(slow.receive_packet(fds).empty());
+  EXPECT_EQ(fds.size(), 1U);
+  EXPECT_TRUE(slow.hung_up());
+  // Both grants are undone: one was never sent, the holder of the other is gone.
+  expect_one(broker.records(),
+             {.type = Type::kGrantUndelivered, .share = two.share, .refs_after = 0});
+  exporter.must(fmt::format("free {}", one.block));
+  exporter.must(fmt::format("free {}", two.block));
+  EXPECT_EQ(exporter.run("stat").value(0), 0U);
+}
+
+TEST(Sessions, OfOneUserAreLimited) {
+  TestBroker broker;
+  broker.start();
+  constexpr std::size_t kLimit = 512;
+  std::vector<WireClient> clients;
+  for (std::size_t i = 0; i < kLimit; ++i)
+    clients.emplace_back(broker.socket());
+  WireClient late(broker.socket());
+  EXPECT_TRUE(late.hung_up());
+  clients.pop_back();
+  // Whoever hung up is gone before the next one is looked at.
+  WireClient next(broker.socket());
+  EXPECT_TRUE(next.ask(wire::Hello{}).body);
+}
+
+}  // namespace
+}  // namespace hufu::test

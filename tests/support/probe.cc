@@ -1,0 +1,154 @@
+#include "support/probe.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "os/file.h"
+
+namespace hufu::test {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+
+std::string whole_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The line of /proc/PID/maps that holds an address.
+std::optional<std::string> map_line(pid_t pid, std::uint64_t address) {
+  std::istringstream maps(whole_file(fmt::format("/proc/{}/maps", pid)));
+  for (std::string line; std::getline(maps, line);) {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    const char* last = line.data() + line.size();
+    const auto dash = std::from_chars(line.data(), last, begin, 16);
+    std::from_chars(dash.ptr + 1, last, end, 16);
+    if (address >= begin && address < end) return line;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> frame_of(pid_t pid, std::uint64_t address) {
+  const UniqueFd map(::open(fmt::format("/proc/{}/pagemap", pid).c_str(), O_RDONLY | O_CLOEXEC));
+  std::uint64_t entry = 0;
+  const auto at = static_cast<off_t>(address / kPage * sizeof(entry));
+  if (!map || ::pread(map.get(), &entry, sizeof(entry), at) != sizeof(entry)) return std::nullopt;
+  constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
+  constexpr std::uint64_t kFrame = (std::uint64_t{1} << 55) - 1;
+  if ((entry & kPresent) == 0 || (entry & kFrame) == 0) return std::nullopt;
+  return entry & kFrame;
+}
+
+std::optional<FilePlace> place_of(pid_t pid, std::uint64_t address) {
+  const auto line = map_line(pid, address);
+  if (!line) return std::nullopt;
+  std::istringstream in(*line);
+  std::string range;
+  std::string permissions;
+  std::string offset;
+  FilePlace place;
+  in >> range >> permissions >> offset >> place.device >> place.inode;
+  const std::uint64_t begin = std::stoull(range, nullptr, 16);
+  place.offset = std::stoull(offset, nullptr, 16) + (address - begin);
+  return place;
+}
+
+std::string permissions_of(pid_t pid, std::uint64_t address) {
+  const auto line = map_line(pid, address);
+  if (!line) return {};
+  const auto space = line->find(' ');
+  return line->substr(space + 1, 4);
+}
+
+void expect_same_memory(pid_t one, std::uint64_t at_one, pid_t other, std::uint64_t at_other,
+                        std::uint64_t bytes) {
+  for (std::uint64_t offset = 0; offset < bytes; offset += kPage) {
+    if (::geteuid() == 0) {
+      const auto frame = frame_of(one, at_one + offset);
+      ASSERT_TRUE(frame) << "offset " << offset << " is not present in process " << one;
+      ASSERT_EQ(frame, frame_of(other, at_other + offset)) << "at offset " << offset;
+    } else {
+      const auto place = place_of(one, at_one + offset);
+      ASSERT_TRUE(place && place->inode != 0) << "offset " << offset << " shows no file";
+      ASSERT_EQ(place, place_of(other, at_other + offset)) << "at offset " << offset;
+    }
+  }
+}
+
+std::uint64_t status_kib(pid_t pid, const std::string& name) {
+  std::istringstream status(whole_file(fmt::format("/proc/{}/status", pid)));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name + ":")) return std::stoull(line.substr(name.size() + 1));
+  }
+  ADD_FAILURE() << "no " << name << " of process " << pid;
+  return 0;
+}
+
+std::chrono::nanoseconds cpu_time_of(pid_t pid) {
+  std::chrono::nanoseconds sum{0};
+  std::error_code failed;
+  for (const auto& task :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), failed)) {
+    // The first number is nanoseconds on a processor.
+    const std::string text = whole_file(task.path() / "schedstat");
+    std::int64_t spent = 0;
+    std::from_chars(text.data(), text.data() + text.size(), spent);
+    sum += std::chrono::nanoseconds(spent);
+  }
+  return sum;
+}
+
+std::vector<std::string> descriptors_of(pid_t pid) {
+  std::vector<std::string> targets;
+  std::error_code failed;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), failed)) {
+    const auto target = std::filesystem::read_symlink(entry.path(), failed);
+    if (!failed) targets.push_back(target.string());
+  }
+  return targets;
+}
+
+std::string command_line_of(pid_t pid) {
+  std::string line = whole_file(fmt::format("/proc/{}/cmdline", pid));
+  std::ranges::replace(line, '\0', ' ');
+  return line;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> pids;
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", failed)) {
+    const std::string name = entry.path().filename();
+    pid_t pid = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) pids.push_back(pid);
+  }
+  return pids;
+}
+
+bool in_any_command_line(const std::string& text) {
+  return std::ranges::any_of(all_processes(), [&](pid_t pid) {
+    return command_line_of(pid).find(text) != std::string::npos;
+  });
+}
+
+bool in_file(const std::string& path, const std::string& text) {
+  return whole_file(path).find(text) != std::string::npos;
+}
+
+}  // namespace hufu::test

@@ -1,0 +1,53 @@
+#pragma once
+
+// What the kernel says about a process and its memory, from outside: the judge that neither the
+// broker nor the library can talk to.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hufu::test {
+
+// The number of the page frame behind an address; nothing when the page is not present or the
+// kernel does not say (it tells root only).
+std::optional<std::uint64_t> frame_of(pid_t pid, std::uint64_t address);
+
+// Which file, and where in it, an address shows, from /proc/PID/maps.
+struct FilePlace {
+  std::string device;
+  std::uint64_t inode = 0;
+  std::uint64_t offset = 0;
+  friend bool operator==(const FilePlace&, const FilePlace&) = default;
+};
+std::optional<FilePlace> place_of(pid_t pid, std::uint64_t address);
+// The permissions column there: "rw-s".
+std::string permissions_of(pid_t pid, std::uint64_t address);
+
+// Fails the test unless every page of the two ranges is one and the same memory: by page frame for
+// root, else by file and offset. Both ranges must have been touched.
+void expect_same_memory(pid_t one, std::uint64_t at_one, pid_t other, std::uint64_t at_other,
+                        std::uint64_t bytes);
+
+// A line of /proc/PID/status in KiB: "VmRSS", "RssAnon".
+std::uint64_t status_kib(pid_t pid, const std::string& name);
+
+// Processor time used so far, of all threads.
+std::chrono::nanoseconds cpu_time_of(pid_t pid);
+
+// What each open descriptor leads to: "socket:[123]", "/memfd:hufu (deleted)".
+std::vector<std::string> descriptors_of(pid_t pid);
+
+// Its arguments, joined by spaces; empty for a zombie.
+std::string command_line_of(pid_t pid);
+std::vector<pid_t> all_processes();
+
+// Is `text` in any process's command line or in this file?
+bool in_any_command_line(const std::string& text);
+bool in_file(const std::string& path, const std::string& text);
+
+}  // namespace hufu::test
