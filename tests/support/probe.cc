@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,7 +15,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
-#include "os/file.h"
+#include "support/child.h"
 
 namespace hufu::test {
 namespace {
@@ -110,6 +111,34 @@ std::chrono::nanoseconds cpu_time_of(pid_t pid) {
     sum += std::chrono::nanoseconds(spent);
   }
   return sum;
+}
+
+namespace {
+
+// The kernel has no event for these, so they are looked for, with a pause in between.
+template <class Condition>
+void look_until(const Condition& condition, const std::string& what, pid_t pid) {
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) {
+      throw Stuck(fmt::format("not {} after {} s: {}", what, kDeadline.count(), what_it_does(pid)));
+    }
+    constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 200'000};
+    ::nanosleep(&kPause, nullptr);
+  }
+}
+
+}  // namespace
+
+void wait_in_poll(pid_t pid) {
+  const std::string path = fmt::format("/proc/{}/wchan", pid);
+  look_until([&] { return whole_file(path).find("poll") != std::string::npos; }, "in poll()", pid);
+}
+
+void wait_stopped(pid_t pid) {
+  const std::string path = fmt::format("/proc/{}/status", pid);
+  look_until([&] { return whole_file(path).find("State:\tT") != std::string::npos; }, "stopped",
+             pid);
 }
 
 std::vector<std::string> descriptors_of(pid_t pid) {

@@ -39,6 +39,11 @@ std::uint64_t status_kib(pid_t pid, const std::string& name);
 // Processor time used so far, of all threads.
 std::chrono::nanoseconds cpu_time_of(pid_t pid);
 
+// Waits until a process sleeps in poll(), which is where libhufu waits for the broker's answer.
+void wait_in_poll(pid_t pid);
+// Waits until all of it is stopped.
+void wait_stopped(pid_t pid);
+
 // What each open descriptor leads to: "socket:[123]", "/memfd:hufu (deleted)".
 std::vector<std::string> descriptors_of(pid_t pid);
 

@@ -174,6 +174,14 @@ void TestBroker::wait_ended() {
   }
 }
 
+void TestBroker::pause() const {
+  const pid_t serving = pid();
+  ::kill(serving, SIGSTOP);
+  wait_stopped(serving);
+}
+
+void TestBroker::resume() const { ::kill(pid(), SIGCONT); }
+
 void TestBroker::open_to_other_users() const {
   constexpr mode_t kTraverse = 0711;
   constexpr mode_t kConnect = 0666;

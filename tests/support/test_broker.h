@@ -62,9 +62,9 @@ class TestBroker {
   void stop();  // In good order.
   void kill();
   void wait_ended();  // It is expected to leave by itself.
-  // For a broker from start(): stopped, it keeps its socket and answers nobody.
-  void pause() const { child_->stop(); }
-  void resume() const { child_->go_on(); }
+  // Stopped, it keeps its socket and answers nobody.
+  void pause() const;
+  void resume() const;
 
   Helper helper(std::string_view name, std::optional<std::uint32_t> uid = {}) const {
     return Helper(name, {.environment = environment(), .uid = uid});

@@ -1,0 +1,226 @@
+#include "acl_peer.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "hufu/hufu.h"
+
+namespace hufu::test {
+namespace {
+
+std::byte* pointer(const std::string& word) {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(std::stoull(word)));
+}
+
+// "CODE OUTPUTS...\nTEXT"
+std::string said(aclError code, const std::string& outputs = {}) {
+  std::string line = std::to_string(code);
+  if (code == ACL_SUCCESS && !outputs.empty()) line += " " + outputs;
+  const char* text = aclGetRecentErrMsg();
+  return text == nullptr ? line : line + "\n" + text;
+}
+
+std::string said(aclError code, const void* address) {
+  return said(code, std::to_string(reinterpret_cast<std::uintptr_t>(address)));
+}
+
+std::string import_key(const char* key) {
+  void* address = nullptr;
+  const aclError code = aclrtIpcMemImportByKey(&address, key, 0);
+  if (code != ACL_SUCCESS && address != nullptr) return "error an output of a call that failed";
+  return said(code, address);
+}
+
+std::string export_key(const Words& words) {
+  std::string key(300, '\x7f');
+  const std::size_t length = std::stoull(words.at(4));
+  const aclError code = aclrtIpcMemGetExportKey(pointer(words.at(1)), std::stoull(words.at(2)),
+                                                key.data(), length, std::stoull(words.at(3)));
+  constexpr std::size_t kKey = 64;
+  const std::size_t written = code == ACL_SUCCESS ? kKey + 1 : 0;
+  if (!std::all_of(key.begin() + static_cast<std::ptrdiff_t>(written), key.end(),
+                   [](char c) { return c == '\x7f'; })) {
+    return "error a byte was written that should not have been";
+  }
+  return said(code, std::string(key.c_str()).substr(0, written));
+}
+
+std::string list(const Words& words) {
+  std::vector<std::int32_t> pids;
+  for (std::size_t i = 2; i < words.size(); ++i)
+    pids.push_back(std::stoi(words[i]));
+  return said(aclrtIpcMemSetImportPid(words.at(1).c_str(), pids.data(), pids.size()));
+}
+
+std::string memory_in_use() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const aclError code = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total);
+  return said(code, fmt::format("{} {}", free, total));
+}
+
+std::string answer(const Words& words) {
+  const std::string& verb = words.at(0);
+  const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
+
+  if (verb == "device") return said(aclrtSetDevice(std::stoi(words.at(1))));
+  if (verb == "reset") return said(aclrtResetDevice(std::stoi(words.at(1))));
+  if (verb == "pid") {
+    std::int32_t pid = 0;
+    const aclError code = aclrtDeviceGetBareTgid(&pid);
+    return said(code, std::to_string(pid));
+  }
+  if (verb == "malloc") {
+    void* address = nullptr;
+    const aclError code =
+        aclrtMalloc(&address, number(1), static_cast<aclrtMemMallocPolicy>(number(2)));
+    return said(code, address);
+  }
+  if (verb == "free") return said(aclrtFree(pointer(words.at(1))));
+  if (verb == "range") {
+    void* base = nullptr;
+    std::size_t size = 0;
+    const aclError code = aclrtMemGetAddressRange(pointer(words.at(1)), &base, &size);
+    return said(code, fmt::format("{} {}", reinterpret_cast<std::uintptr_t>(base), size));
+  }
+  if (verb == "meminfo") return memory_in_use();
+  if (verb == "export") return export_key(words);
+  if (verb == "export-null") {
+    std::string key(65, '\0');
+    const bool null_key = words.at(1) == "key";
+    return said(aclrtIpcMemGetExportKey(null_key ? key.data() : nullptr, 1,
+                                        null_key ? nullptr : key.data(), 65, 0));
+  }
+  if (verb == "list") return list(words);
+  if (verb == "import") return import_key(words.size() > 1 ? words[1].c_str() : "");
+  if (verb == "import-null") {
+    void* address = nullptr;
+    return said(words.at(1) == "key" ? aclrtIpcMemImportByKey(&address, nullptr, 0)
+                                     : aclrtIpcMemImportByKey(nullptr, "x", 0));
+  }
+  if (verb == "import-file") {
+    // As the samples do: into a buffer that was something else before.
+    std::string buffer(256, '\0');
+    std::ifstream(words.at(1)).read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    return import_key(buffer.c_str());
+  }
+  if (verb == "import-environment") return import_key(std::getenv(words.at(1).c_str()));
+  if (verb == "close") return said(aclrtIpcMemClose(words.size() > 1 ? words[1].c_str() : ""));
+  if (verb == "public-id") {
+    std::array<char, HUFU_PUBLIC_ID_SIZE> id{};
+    const aclError code = hufuIpcMemGetPublicId(words.at(1).c_str(), id.data());
+    return said(code, std::string(id.data()));
+  }
+  // Many processes import and close at once.
+  if (verb == "import-and-close") {
+    for (std::uint64_t i = 0; i < number(2); ++i) {
+      void* address = nullptr;
+      if (const aclError code = aclrtIpcMemImportByKey(&address, words[1].c_str(), 0);
+          code != ACL_SUCCESS) {
+        return said(code);
+      }
+      if (const aclError code = aclrtIpcMemClose(words[1].c_str()); code != ACL_SUCCESS) {
+        return said(code);
+      }
+    }
+    return said(ACL_SUCCESS);
+  }
+
+  // Memory, by address.
+  if (verb == "fill") {
+    std::fill_n(pointer(words.at(1)), number(2), static_cast<std::byte>(number(3)));
+    return "0";
+  }
+  if (verb == "peek") return fmt::format("0 {}", static_cast<int>(*pointer(words.at(1))));
+  if (verb == "all-equal") {
+    const std::byte* begin = pointer(words.at(1));
+    const bool equal = std::all_of(begin, begin + number(2), [&](std::byte b) {
+      return b == static_cast<std::byte>(number(3));
+    });
+    return equal ? "0 yes" : "0 no";
+  }
+  if (verb == "populate") {
+    const int failed = ::madvise(pointer(words.at(1)), number(2), MADV_POPULATE_READ);
+    return failed == 0 ? "0" : fmt::format("error {}", errno);
+  }
+  // Expected to be its last word.
+  if (verb == "touch") {
+    ::signal(SIGSEGV, SIG_DFL);
+    const volatile std::byte* place = pointer(words.at(1));
+    return fmt::format("0 {}", static_cast<int>(*place));
+  }
+  return "error no such command: " + verb;
+}
+
+const HelperProgram kAcl("acl", [](Channel& channel) { serve(channel, answer); });
+
+}  // namespace
+
+AclPeer AclPeer::ready(const TestBroker& broker) {
+  AclPeer peer(broker.helper("acl"));
+  peer.must("device 0");
+  return peer;
+}
+
+AclPeer::Answer AclPeer::parse(const std::string& line) {
+  const auto end = line.find('\n');
+  Words words = split(std::string_view(line).substr(0, end));
+  if (words.empty() || words[0] == "error") throw Stuck("the helper says: " + line);
+  Answer answer{.code = std::stoi(words[0])};
+  answer.words.assign(words.begin() + 1, words.end());
+  if (end != std::string::npos) answer.text = line.substr(end + 1);
+  return answer;
+}
+
+AclPeer::Answer AclPeer::must(std::string_view line) {
+  Answer answer = run(line);
+  if (!answer.ok()) throw Stuck(fmt::format("{}: {} {}", line, answer.code, answer.text));
+  return answer;
+}
+
+std::uint64_t AclPeer::allocate(std::uint64_t size, aclrtMemMallocPolicy policy) {
+  return must(fmt::format("malloc {} {}", size, static_cast<int>(policy))).value();
+}
+
+AclPeer::Export AclPeer::share(std::uint64_t size, int value, std::uint64_t flags) {
+  const std::uint64_t address = allocate(size);
+  fill(address, size, value);
+  Answer made = export_key(address, size, flags);
+  if (!made.ok()) throw Stuck(fmt::format("export: {} {}", made.code, made.text));
+  return {.address = address, .key = made.words.at(0)};
+}
+
+AclPeer::Answer AclPeer::export_key(std::uint64_t address, std::uint64_t size, std::uint64_t flags,
+                                    std::size_t length) {
+  return run(fmt::format("export {} {} {} {}", address, size, flags, length));
+}
+
+AclPeer::Answer AclPeer::list(const std::string& key, pid_t pid) {
+  return run(fmt::format("list {} {}", key, pid));
+}
+
+void AclPeer::free(std::uint64_t address) { must(fmt::format("free {}", address)); }
+
+int AclPeer::peek(std::uint64_t address) {
+  return static_cast<int>(must(fmt::format("peek {}", address)).value());
+}
+
+void AclPeer::fill(std::uint64_t address, std::uint64_t size, int value) {
+  must(fmt::format("fill {} {} {}", address, size, value));
+}
+
+std::uint64_t AclPeer::used() {
+  const Answer info = must("meminfo");
+  return info.value(1) - info.value(0);
+}
+
+}  // namespace hufu::test
