@@ -40,6 +40,6 @@ struct Surroundings {
   std::string runtime_root = "/run/user";
   std::string temporary_root = "/tmp";
 };
-Result<BrokerAddress> choose_broker(const Surroundings& surroundings);
+Result<BrokerAddress> choose_broker(const Surroundings& here);
 
 }  // namespace hufu::share

@@ -117,7 +117,7 @@ Error too_few_descriptors(std::string_view what) {
 
 // What a descriptor is, is the kernel's word; what a reply says it is, is only a claim. Memory that
 // can shrink under a mapping ends in SIGBUS, and one that is smaller than said does at once.
-Result<void> check_memory(int fd, std::uint64_t needed, std::string_view what) {
+Result<void> check_memory(int fd, std::string_view what, std::uint64_t needed) {
   const auto facts = os::facts_of(fd);
   if (!facts) return facts.error();
   if (facts->size < needed) {
@@ -140,7 +140,7 @@ Result<void> check_memory(int fd, std::uint64_t needed, std::string_view what) {
 
 Result<void> check_grant(int fd, const wire::ImportReply& reply, std::uint32_t asked,
                          std::string_view what) {
-  if (auto memory = check_memory(fd, reply.offset + reply.size, what); !memory) return memory;
+  if (auto memory = check_memory(fd, what, reply.offset + reply.size); !memory) return memory;
   const int mode = ::fcntl(fd, F_GETFL);
   const bool writable = reply.access == static_cast<std::uint32_t>(Access::kReadWrite);
   const bool as_said = mode >= 0 && (mode & O_ACCMODE) == (writable ? O_RDWR : O_RDONLY);
@@ -549,7 +549,7 @@ Result<std::vector<Client::Minted>> Client::mint(std::uint32_t device,
   }
   if (fds.size() != specs.size()) return give_back(too_few_descriptors(what));
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    auto memory = check_memory(fds[i].get(), specs[i].size, what);
+    auto memory = check_memory(fds[i].get(), what, specs[i].size);
     if (!memory) return give_back(memory.error());
   }
 
@@ -632,11 +632,11 @@ Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
                .status = state_->status};
 }
 
-void Client::close(std::uint64_t share, std::uint64_t generation) {
+void Client::close(const Held& import) {
   const std::lock_guard lock(state_->mutex);
-  if (!state_->socket || generation != state_->generation.load()) return;
+  if (!state_->socket || import.generation != state_->generation.load()) return;
   // Lost on the way, the session is lost, and the import with it.
-  (void)state_->tell(wire::Close{share}, state_->limit_ms);
+  (void)state_->tell(wire::Close{import.share}, state_->limit_ms);
 }
 
 Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const std::int32_t> pids) {
@@ -661,7 +661,7 @@ Result<wire::StatReply> Client::stat(std::uint32_t device) {
 
 Result<std::vector<wire::ListReply>> Client::list() {
   // The contract's limit of keys on every device there can be.
-  constexpr std::size_t kMost = 64 * 65536;
+  constexpr std::size_t kMost = std::size_t{64} * 65536;
   const std::lock_guard lock(state_->mutex);
   std::vector<wire::ListReply> found;
   std::uint64_t after = 0;

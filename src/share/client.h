@@ -69,6 +69,12 @@ class Client {
     std::shared_ptr<const Status> status;
   };
 
+  // An import, as the session that was granted it knows it.
+  struct Held {
+    std::uint64_t share;
+    std::uint64_t generation;
+  };
+
   explicit Client(BrokerAddress address);
   ~Client();  // Says BYE.
   Client(const Client&) = delete;
@@ -93,7 +99,7 @@ class Client {
   Result<Grant> import(const char* key, std::uint32_t access);
 
   // Nothing to do, and nothing is done, when the session has ended.
-  void close(std::uint64_t share, std::uint64_t generation);
+  void close(const Held& import);
 
   // 1..wire::kMaxListPids at a time.
   Result<wire::ListPidReply> list_pids(const char* key, std::span<const std::int32_t> pids);

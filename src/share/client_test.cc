@@ -19,12 +19,13 @@
 #include "base/units.h"
 #include "os/memfd.h"
 #include "share/fake_broker.h"
+#include "share/scoped_environment.h"
 
 namespace hufu::share {
 namespace {
 
 constexpr std::uint64_t kPage = bytes_of(PageSize::k4KiB);
-const std::string kKey(64, 'K');
+constexpr const char* kKey = "KKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKK";
 
 bool says(const Error& error, const std::string& part) {
   return error.what().find(part) != std::string_view::npos;
@@ -77,8 +78,10 @@ wire::ImportReply grant_of(std::uint64_t size) {
 
 class Quickly : public ::testing::Test {
  protected:
-  void SetUp() override { ::setenv("HUFU_TIMEOUT_MS", "100", 1); }
-  void TearDown() override { ::unsetenv("HUFU_TIMEOUT_MS"); }
+  void SetUp() override { environment_.set("HUFU_TIMEOUT_MS", "100"); }
+
+ private:
+  ScopedEnvironment environment_;
 };
 
 // The socket's number: the lowest from 64 up that is open.
@@ -354,7 +357,7 @@ TEST(Client, ARefusalIsAnErrorAndTheSessionGoesOn) {
     answer_stat(it, 3);
   });
   Client client(broker.address());
-  const auto grant = client.import(kKey.c_str(), 0);
+  const auto grant = client.import(kKey, 0);
   ASSERT_FALSE(grant);
   EXPECT_EQ(grant.error().code, Errc::kRefused);
   EXPECT_EQ(grant.error().reason, Reason::kKeyUnknown);
@@ -375,7 +378,7 @@ TEST(Descriptors, MoreThanTheAnswerHasEndTheConnection) {
     it.expect_end();
   });
   Client client(broker.address());
-  const auto grant = client.import(kKey.c_str(), 0);
+  const auto grant = client.import(kKey, 0);
   ASSERT_FALSE(grant);
   EXPECT_TRUE(says(grant.error(), "sent 2 descriptors"));
 }
@@ -401,7 +404,7 @@ TEST(Descriptors, AMissingOneEndsTheConnection) {
     it.expect_end();
   });
   Client client(broker.address());
-  const auto grant = client.import(kKey.c_str(), 0);
+  const auto grant = client.import(kKey, 0);
   ASSERT_FALSE(grant);
   EXPECT_TRUE(says(grant.error(), "sent 0 descriptors"));
 }
@@ -426,7 +429,7 @@ TEST(Descriptors, RunningOutOfThemGivesTheImportBackAndKeepsTheSession) {
     ::getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = 1;
     ::setrlimit(RLIMIT_NOFILE, &limit);
-    const auto grant = client.import(kKey.c_str(), 0);
+    const auto grant = client.import(kKey, 0);
     if (grant || grant.error().code != Errc::kOutOfMemory) ::_exit(2);
     if (grant.error().reason != Reason::kDescriptors) ::_exit(3);
     const auto stat = client.stat(0);
@@ -580,10 +583,10 @@ Result<Client::Grant> offer(const wire::ImportReply& reply, UniqueFd fd, std::ui
   FakeBroker broker;  // Its script ends with it, so what the script uses comes before.
   broker.play([&](FakeBroker& it) {
     it.open_session();
-    it.answer<wire::Import>(it.expect<wire::Import>(), reply, std::move(fds));
+    it.answer<wire::Import>(it.expect<wire::Import>(), reply, fds);
   });
   Client client(broker.address());
-  return client.import(kKey.c_str(), asked);
+  return client.import(kKey, asked);
 }
 
 constexpr auto kRead = static_cast<std::uint32_t>(Access::kReadOnly);
@@ -636,10 +639,10 @@ TEST(Close, OfAnEarlierSessionsImportIsNotSent) {
     EXPECT_EQ(std::get<wire::Close>(close.body).share, 2U);
   });
   Client client(broker.address());
-  client.close(1, 0);
+  client.close({.share = 1, .generation = 0});
   ASSERT_TRUE(client.session());
-  client.close(1, client.generation() + 1);
-  client.close(2, client.generation());
+  client.close({.share = 1, .generation = client.generation() + 1});
+  client.close({.share = 2, .generation = client.generation()});
 }
 
 TEST(Report, IsLimitedPerSecondAndNeverAnswered) {
@@ -693,6 +696,7 @@ TEST(Client, ServesManyThreadsOneRequestAtATime) {
   });
   Client client(broker.address());
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   std::atomic<int> wrong = 0;
   for (std::uint32_t number = 0; number < kThreads; ++number) {
     threads.emplace_back([&client, &wrong, number] {

@@ -105,12 +105,12 @@ class FakeBroker {
 
   template <class R>
   void answer(const wire::Request& to, const typename wire::Protocol<R>::Reply& reply,
-              std::vector<UniqueFd> fds = {}) {
-    answer_as<R>(to.id, reply, std::move(fds));
+              const std::vector<UniqueFd>& fds = {}) {
+    answer_as<R>(to.id, reply, fds);
   }
   template <class R>
   void answer_as(std::uint64_t id, const typename wire::Protocol<R>::Reply& reply,
-                 std::vector<UniqueFd> fds = {}) {
+                 const std::vector<UniqueFd>& fds = {}) {
     const auto frame = wire::encode(wire::Protocol<R>::kKind, wire::kReply, id, reply);
     const auto sent = os::send(connection_.get(), frame.view(), fds);
     EXPECT_TRUE(sent) << sent.error().what();

@@ -101,7 +101,7 @@ struct ClosingImport::Last {
     // A child's copy of its parent's: nothing is mapped here, and the session is not ours.
     if (imports->table_ != table) return;
     entry->mapping.unmap();
-    imports->client_.close(entry->view.share, entry->generation);
+    imports->client_.close({entry->view.share, entry->generation});
     // Only now may the key be imported again: the broker counts one mapping for each process, and
     // must hear of this one's end first.
     const std::lock_guard lock(table->mutex);
@@ -123,7 +123,7 @@ Imports::~Imports() {
   for (auto& [key, entry] : table_->by_key) {
     if (entry->state != Entry::State::kOpen) continue;
     entry->mapping.unmap();
-    client_.close(entry->view.share, entry->generation);
+    client_.close({entry->view.share, entry->generation});
   }
   delete table_;
 }
@@ -169,7 +169,7 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
         lock.lock();
         if (entry->state != Entry::State::kOpen) {
           lock.unlock();
-          client_.close(grant->reply.share, grant->generation);
+          client_.close({grant->reply.share, grant->generation});
           lock.lock();
           continue;
         }
@@ -212,7 +212,7 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
                                                            .in_core_dumps = false});
   grant->fd.reset();
   if (!mapping) {
-    client_.close(reply.share, grant->generation);
+    client_.close({reply.share, grant->generation});
     settle(&mapping.error());
     return mapping.error();
   }

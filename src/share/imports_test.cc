@@ -23,8 +23,8 @@ namespace hufu::share {
 namespace {
 
 constexpr std::uint64_t kPage = bytes_of(PageSize::k4KiB);
-const std::string kKey(64, 'K');
-const std::string kOther(64, 'O');
+constexpr const char* kKey = "KKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKKK";
+constexpr const char* kOther = "OOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOOO";
 
 UniqueFd memory(std::uint64_t size) {
   auto fd = os::make_memfd("test", size, os::Backing::kShmem);
@@ -53,7 +53,7 @@ void answer_import(FakeBroker& broker, const wire::ImportReply& reply, const Uni
   std::vector<UniqueFd> fds;
   fds.push_back(std::move(*fresh));
   broker.set_live(reply);
-  broker.answer<wire::Import>(broker.expect<wire::Import>(), reply, std::move(fds));
+  broker.answer<wire::Import>(broker.expect<wire::Import>(), reply, fds);
 }
 
 void expect_close(FakeBroker& broker, std::uint64_t share) {
@@ -81,7 +81,7 @@ TEST_F(ImportedOnce, IsTheExportersMemoryAndSaysWhatItIs) {
     it.open_session();
     answer_import(it, reply, file_);
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import) << import.error().what();
   EXPECT_EQ(std::memcmp(import->base, "hello", 5), 0);
   EXPECT_EQ(import->size, kPage);
@@ -100,7 +100,7 @@ TEST_F(ImportedOnce, IsFoundByEachOfItsAddressesAndNoOther) {
     it.open_session();
     answer_import(it, grant_of(5), file_);
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import);
   EXPECT_EQ(imports_.find(import->base)->share, 5U);
   EXPECT_EQ(imports_.find(import->base + kPage - 1)->share, 5U);
@@ -116,7 +116,7 @@ TEST_F(ImportedOnce, AHugePageImportIsAlignedLikeOne) {
     it.open_session();
     answer_import(it, reply, file_);
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(import->base) % (2 * kMiB), 0U);
 }
@@ -126,7 +126,7 @@ TEST_F(ImportedOnce, LeavesNoDescriptorBehind) {
     it.open_session();
     answer_import(it, grant_of(5), file_);
   });
-  ASSERT_TRUE(imports_.open(kKey.c_str(), 0));
+  ASSERT_TRUE(imports_.open(kKey, 0));
   broker_.finish();
   const auto mine = os::facts_of(file_.get());
   constexpr int kMany = 256;
@@ -143,17 +143,17 @@ TEST_F(AnImporter, OpensAKeyAgainAtTheSameAddressWithoutAsking) {
     answer_import(it, grant_of(5), file_);
     expect_close(it, 5);
   });
-  const auto first = imports_.open(kKey.c_str(), 0);
-  const auto second = imports_.open(kKey.c_str(), 0);
+  const auto first = imports_.open(kKey, 0);
+  const auto second = imports_.open(kKey, 0);
   ASSERT_TRUE(first && second);
   EXPECT_EQ(first->base, second->base);
 
-  auto close = imports_.close(kKey.c_str());
+  auto close = imports_.close(kKey);
   ASSERT_TRUE(close);
   EXPECT_FALSE(close->has_value()) << "one open is left";
   second->base[0] = std::byte{1};  // Still mapped.
   {
-    const auto last = imports_.close(kKey.c_str());
+    const auto last = imports_.close(kKey);
     ASSERT_TRUE(last);
     ASSERT_TRUE(last->has_value());
     EXPECT_EQ((*last)->import().base, first->base);
@@ -162,7 +162,7 @@ TEST_F(AnImporter, OpensAKeyAgainAtTheSameAddressWithoutAsking) {
   }
   unsigned char resident = 0;
   EXPECT_EQ(::mincore(first->base, kPage, &resident), -1) << "still mapped";
-  const auto third = imports_.close(kKey.c_str());
+  const auto third = imports_.close(kKey);
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code, Errc::kRefused);
   EXPECT_EQ(third.error().reason, Reason::kNotImported);
@@ -175,9 +175,9 @@ TEST_F(AnImporter, AsksAgainAfterTheLastClose) {
     expect_close(it, 5);
     answer_import(it, grant_of(5), file_);
   });
-  ASSERT_TRUE(imports_.open(kKey.c_str(), 0));
-  ASSERT_TRUE(imports_.close(kKey.c_str()));
-  EXPECT_TRUE(imports_.open(kKey.c_str(), 0));
+  ASSERT_TRUE(imports_.open(kKey, 0));
+  ASSERT_TRUE(imports_.close(kKey));
+  EXPECT_TRUE(imports_.open(kKey, 0));
 }
 
 TEST_F(AnImporter, KeepsKeysApart) {
@@ -188,18 +188,18 @@ TEST_F(AnImporter, KeepsKeysApart) {
     answer_import(it, grant_of(6), other);
     expect_close(it, 5);
   });
-  const auto first = imports_.open(kKey.c_str(), 0);
-  const auto second = imports_.open(kOther.c_str(), 0);
+  const auto first = imports_.open(kKey, 0);
+  const auto second = imports_.open(kOther, 0);
   ASSERT_TRUE(first && second);
   EXPECT_NE(first->base, second->base);
-  ASSERT_TRUE(imports_.close(kKey.c_str()));
+  ASSERT_TRUE(imports_.close(kKey));
   EXPECT_FALSE(imports_.find(first->base).has_value());
   EXPECT_EQ(imports_.find(second->base)->share, 6U);
   broker_.finish();
 }
 
 TEST_F(AnImporter, CloseOfAKeyThatWasNeverOpenedIsRefusedWithoutTheKey) {
-  const auto close = imports_.close(kKey.c_str());
+  const auto close = imports_.close(kKey);
   ASSERT_FALSE(close);
   EXPECT_EQ(close.error().reason, Reason::kNotImported);
   EXPECT_EQ(close.error().what().find("KKKK"), std::string_view::npos);
@@ -211,9 +211,9 @@ TEST_F(AnImporter, ARefusedOpenLeavesNothing) {
     it.refuse<wire::Import>(it.expect<wire::Import>(), Reason::kNotListed);
     answer_import(it, grant_of(5), file_);
   });
-  EXPECT_EQ(imports_.open(kKey.c_str(), 0).error().reason, Reason::kNotListed);
-  EXPECT_EQ(imports_.close(kKey.c_str()).error().reason, Reason::kNotImported);
-  EXPECT_TRUE(imports_.open(kKey.c_str(), 0));
+  EXPECT_EQ(imports_.open(kKey, 0).error().reason, Reason::kNotListed);
+  EXPECT_EQ(imports_.close(kKey).error().reason, Reason::kNotImported);
+  EXPECT_TRUE(imports_.open(kKey, 0));
 }
 
 TEST_F(AnImporter, DoesNotWidenAnAccessThatItHolds) {
@@ -221,11 +221,11 @@ TEST_F(AnImporter, DoesNotWidenAnAccessThatItHolds) {
     it.open_session();
     answer_import(it, grant_of(5, Access::kReadOnly), file_);
   });
-  ASSERT_TRUE(imports_.open(kKey.c_str(), static_cast<std::uint32_t>(Access::kReadOnly)));
-  const auto wider = imports_.open(kKey.c_str(), static_cast<std::uint32_t>(Access::kReadWrite));
+  ASSERT_TRUE(imports_.open(kKey, static_cast<std::uint32_t>(Access::kReadOnly)));
+  const auto wider = imports_.open(kKey, static_cast<std::uint32_t>(Access::kReadWrite));
   ASSERT_FALSE(wider);
   EXPECT_EQ(wider.error().reason, Reason::kReadOnlyExport);
-  EXPECT_TRUE(imports_.open(kKey.c_str(), 0));
+  EXPECT_TRUE(imports_.open(kKey, 0));
 }
 
 TEST_F(AnImporter, AReadOnlyImportCannotBeMadeWritable) {
@@ -233,7 +233,7 @@ TEST_F(AnImporter, AReadOnlyImportCannotBeMadeWritable) {
     it.open_session();
     answer_import(it, grant_of(5, Access::kReadOnly), file_);
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import);
   EXPECT_EQ(import->access, Access::kReadOnly);
   EXPECT_EQ(::mprotect(import->base, kPage, PROT_READ | PROT_WRITE), -1);
@@ -249,10 +249,11 @@ TEST_F(AnImporter, ManyFirstOpensAreOneRequestAndOneMapping) {
   std::latch start(kThreads);
   std::array<std::byte*, kThreads> bases{};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       start.arrive_and_wait();
-      const auto import = imports_.open(kKey.c_str(), 0);
+      const auto import = imports_.open(kKey, 0);
       if (import) bases[static_cast<std::size_t>(i)] = import->base;
     });
   }
@@ -263,8 +264,8 @@ TEST_F(AnImporter, ManyFirstOpensAreOneRequestAndOneMapping) {
     EXPECT_EQ(base, bases[0]);
   }
   for (int i = 0; i < kThreads; ++i)
-    EXPECT_TRUE(imports_.close(kKey.c_str()));
-  EXPECT_FALSE(imports_.close(kKey.c_str()));
+    EXPECT_TRUE(imports_.close(kKey));
+  EXPECT_FALSE(imports_.close(kKey));
 }
 
 // Whoever opens during a last close gets a mapping that the broker counts: the CLOSE was sent
@@ -284,7 +285,7 @@ TEST_F(AnImporter, OpensAndLastClosesOfOneKeyNeverOverlap) {
         std::vector<UniqueFd> fds;
         fds.push_back(std::move(*os::reopen(file_.get(), Access::kReadWrite)));
         it.set_live(grant_of(5));
-        it.answer<wire::Import>(request, grant_of(5), std::move(fds));
+        it.answer<wire::Import>(request, grant_of(5), fds);
       } else if (request.kind() == wire::Kind::kClose) {
         ++closes;
       } else {
@@ -296,19 +297,20 @@ TEST_F(AnImporter, OpensAndLastClosesOfOneKeyNeverOverlap) {
     Client client(broker_.address());
     Imports importing(client);
     std::vector<std::thread> threads;
+    threads.reserve(kThreads);
     for (int i = 0; i < kThreads; ++i) {
       threads.emplace_back([&] {
         for (int round = 0; round < kRounds; ++round) {
-          const auto import = importing.open(kKey.c_str(), 0);
+          const auto import = importing.open(kKey, 0);
           ASSERT_TRUE(import) << import.error().what();
           std::atomic_ref(*reinterpret_cast<int*>(import->base)).fetch_add(1);
-          ASSERT_TRUE(importing.close(kKey.c_str()));
+          ASSERT_TRUE(importing.close(kKey));
         }
       });
     }
     for (auto& thread : threads)
       thread.join();
-    EXPECT_FALSE(importing.close(kKey.c_str()));
+    EXPECT_FALSE(importing.close(kKey));
   }
   broker_.finish();
   EXPECT_EQ(imports, closes);
@@ -324,13 +326,13 @@ TEST_F(AnImporter, OutlivesItsBroker) {
     it.answer<wire::Stat>(it.expect<wire::Stat>(), {});
     it.answer<wire::Stat>(it.expect<wire::Stat>(), {});  // And no CLOSE between them.
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import);
   ASSERT_TRUE(client_.stat(0));
-  EXPECT_EQ(imports_.open(kKey.c_str(), 0)->base, import->base);
+  EXPECT_EQ(imports_.open(kKey, 0)->base, import->base);
   import->base[0] = std::byte{1};
-  EXPECT_TRUE(imports_.close(kKey.c_str()));
-  EXPECT_TRUE(imports_.close(kKey.c_str())->has_value());
+  EXPECT_TRUE(imports_.close(kKey));
+  EXPECT_TRUE(imports_.close(kKey)->has_value());
   EXPECT_FALSE(imports_.find(import->base).has_value());
   EXPECT_TRUE(client_.stat(0));
 }
@@ -343,14 +345,14 @@ TEST_F(AnImporter, AnEndedExportIsNotServedFromWhatIsHeld) {
     it.refuse<wire::Import>(it.expect<wire::Import>(), Reason::kExportEnded);
     expect_close(it, 5);
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import);
   broker_.set_ended(5);
-  const auto again = imports_.open(kKey.c_str(), 0);
+  const auto again = imports_.open(kKey, 0);
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().reason, Reason::kExportEnded);
   import->base[0] = std::byte{1};
-  EXPECT_TRUE(imports_.close(kKey.c_str())->has_value());
+  EXPECT_TRUE(imports_.close(kKey)->has_value());
 }
 
 TEST_F(AnImporter, AForkedChildHoldsNothing) {
@@ -358,7 +360,7 @@ TEST_F(AnImporter, AForkedChildHoldsNothing) {
     it.open_session();
     answer_import(it, grant_of(5), file_);
   });
-  const auto import = imports_.open(kKey.c_str(), 0);
+  const auto import = imports_.open(kKey, 0);
   ASSERT_TRUE(import);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -368,13 +370,13 @@ TEST_F(AnImporter, AForkedChildHoldsNothing) {
     unsigned char resident = 0;
     const bool mapped = ::mincore(import->base, kPage, &resident) == 0;
     const bool held = imports_.find(import->base).has_value();
-    ::_exit(!mapped && !held && !imports_.close(kKey.c_str()) ? 0 : 1);
+    ::_exit(!mapped && !held && !imports_.close(kKey) ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   import->base[0] = std::byte{1};
-  EXPECT_TRUE(imports_.close(kKey.c_str())->has_value());
+  EXPECT_TRUE(imports_.close(kKey)->has_value());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "os/process.h"
 #include "share/client.h"
 #include "share/imports.h"
+#include "share/scoped_environment.h"
 
 namespace hufu::share {
 namespace {
@@ -33,18 +34,15 @@ class StartOnDemand : public ::testing::Test {
   void SetUp() override {
     char name[] = "/tmp/hufu-test-XXXXXX";
     directory_ = ::mkdtemp(name);
-    ::unsetenv("HUFU_HUFUD");
-    ::setenv("HUFU_AUDIT_DIR", (directory_ + "/audit").c_str(), 1);
-    ::setenv("HUFU_IDLE_MS", "2000", 1);  // For the day this test crashes.
-    ::setenv("HUFU_BROKER", ("unix:" + directory_ + "/broker.sock").c_str(), 1);
-    ::setenv("HUFU_TIMEOUT_MS", "20000", 1);
+    environment_.set("HUFU_HUFUD", std::nullopt);
+    environment_.set("HUFU_AUDIT_DIR", directory_ + "/audit");
+    environment_.set("HUFU_IDLE_MS", "2000");  // For the day this test crashes.
+    environment_.set("HUFU_BROKER", "unix:" + directory_ + "/broker.sock");
+    environment_.set("HUFU_TIMEOUT_MS", "20000");
   }
   void TearDown() override {
     for (const std::int32_t pid : brokers_)
       end(pid, SIGTERM);
-    for (const char* name : {"HUFU_AUDIT_DIR", "HUFU_IDLE_MS", "HUFU_BROKER", "HUFU_TIMEOUT_MS"}) {
-      ::unsetenv(name);
-    }
     std::filesystem::remove_all(directory_);
   }
 
@@ -73,6 +71,7 @@ class StartOnDemand : public ::testing::Test {
     EXPECT_EQ(::poll(&poller, 1, kLongMs), 1) << "broker " << pid << " does not end";
   }
 
+  ScopedEnvironment environment_;
   std::string directory_;
   std::set<std::int32_t> brokers_;
 };
@@ -182,10 +181,9 @@ TEST_F(StartOnDemand, AfterABrokersDeathTheNextCallStartsAnotherAndOldThingsSayW
 }
 
 TEST_F(StartOnDemand, ABrokerThatCannotStartSaysWhy) {
-  ::setenv("HUFU_DEVICES", "0", 1);
+  environment_.set("HUFU_DEVICES", "0");
   Client client(address());
   const auto session = client.session();
-  ::unsetenv("HUFU_DEVICES");
   ASSERT_FALSE(session);
   EXPECT_NE(session.error().what().find("HUFU_DEVICES"), std::string_view::npos)
       << session.error().what();

@@ -171,7 +171,7 @@ void raise_limits() {
   raise_limits();
   sigset_t none;
   ::sigemptyset(&none);
-  (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
+  (void)::sigprocmask(SIG_SETMASK, &none, nullptr);  // NOLINT(concurrency-mt-unsafe): one thread.
   ::execve(launch.program, launch.arguments, launch.environment);
   give_up(kReadyFd, "exec", errno);
 }

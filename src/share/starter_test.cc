@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "base/unique_fd.h"
+#include "share/scoped_environment.h"
 
 namespace hufu::share {
 namespace {
@@ -30,13 +31,9 @@ class Starter : public ::testing::Test {
     char name[] = "/tmp/hufu-test-XXXXXX";
     directory_ = ::mkdtemp(name);
     address_ = {BrokerMode::kPersonal, directory_ + "/broker.sock", true};
-    ::setenv("HUFU_HUFUD", program().c_str(), 1);
+    environment_.set("HUFU_HUFUD", program());
   }
-  void TearDown() override {
-    ::unsetenv("HUFU_HUFUD");
-    ::unsetenv("HUFU_TIMEOUT_MS");
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   std::string program() const { return directory_ + "/hufud"; }
   std::string told() const {
@@ -49,6 +46,7 @@ class Starter : public ::testing::Test {
     ASSERT_EQ(::chmod(program().c_str(), mode), 0);
   }
 
+  ScopedEnvironment environment_;
   std::string directory_;
   BrokerAddress address_;
 };
@@ -88,7 +86,7 @@ TEST_F(Starter, ASilentEndNamesTheCommandToTry) {
 }
 
 TEST_F(Starter, ABrokerThatNeverReportsCostsABoundedTime) {
-  ::setenv("HUFU_TIMEOUT_MS", "50", 1);
+  environment_.set("HUFU_TIMEOUT_MS", "50");
   // Blocked until the test goes: opening a fifo for reading waits for a writer.
   const std::string fifo = directory_ + "/fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -119,7 +117,7 @@ TEST_F(Starter, RefusesAProgramOfAnotherUser) {
 TEST_F(Starter, RefusesWhatCannotBeExecutedAndWhatIsNoFile) {
   write_program("echo ready >&3", 0644);
   EXPECT_TRUE(says(refusal_of(address_), "chmod +x"));
-  ::setenv("HUFU_HUFUD", directory_.c_str(), 1);
+  environment_.set("HUFU_HUFUD", directory_);
   EXPECT_TRUE(says(refusal_of(address_), "not a file"));
 }
 
@@ -144,8 +142,8 @@ TEST_F(Starter, TheBrokerInheritsNothing) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{.rlim_cur = 256, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  ::setenv("SECRET_OF_THE_PROGRAM", "1", 1);
-  ::setenv("HUFU_TEST_WORD", "kept", 1);
+  environment_.set("SECRET_OF_THE_PROGRAM", "1");
+  environment_.set("HUFU_TEST_WORD", "kept");
   ::signal(SIGUSR1, SIG_IGN);
   sigset_t blocked;
   sigset_t mask_before;
@@ -176,8 +174,6 @@ TEST_F(Starter, TheBrokerInheritsNothing) {
   EXPECT_TRUE(says(seen, "SigBlk:\t0000000000000000")) << seen;
   EXPECT_TRUE(says(seen, "SigIgn:\t0000000000000000")) << seen;
   EXPECT_FALSE(says(seen, "session " + std::to_string(::getsid(0)) + "\n")) << seen;
-  ::unsetenv("SECRET_OF_THE_PROGRAM");
-  ::unsetenv("HUFU_TEST_WORD");
 }
 
 TEST_F(Starter, LeavesNoChildAndSendsNoSignal) {
