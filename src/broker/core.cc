@@ -100,7 +100,7 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
   const auto* request = std::get_if<wire::Request>(&decoded);
   Asking asking{
       .session = *session,
-      .request = request != nullptr ? request->id : error->request,
+      .request = request != nullptr ? request->id : std::get<wire::DecodeError>(decoded).request,
       .one_way = request != nullptr && request->one_way,
       .kind = request != nullptr ? request->kind() : static_cast<wire::Kind>(error->kind)};
 

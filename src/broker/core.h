@@ -95,7 +95,7 @@ class Core {
     policy::Verdict verdict;
     audit::Id128 key_id{};
   };
-  Found find(const wire::KeyText& key);
+  Found find(const wire::KeyText& text);
   policy::ShareFacts facts_of(const Share& share, const Block& block,
                               std::vector<policy::Listed>& listed) const;
   Result<void> seal_for_export(Block& block, Access access);
