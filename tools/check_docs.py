@@ -62,11 +62,27 @@ def check_environment(root):
     return problems
 
 
+def python_tests(folder):
+    """{"Class.test_name", ...}"""
+    found = set()
+    for path in folder.rglob("*_test.py"):
+        suite = None
+        for line in path.read_text().splitlines():
+            if match := re.match(r"class (\w+)", line):
+                suite = match.group(1)
+            elif match := re.match(r"    def (test_\w+)", line):
+                found.add(f"{suite}.{match.group(1)}")
+    return found
+
+
 def check_coverage(root):
     tests = set()
     for folder in ("src", "apps", "tests", "python"):
         for path in (root / folder).rglob("*.cc"):
             tests |= {".".join(match) for match in TEST.findall(path.read_text())}
+    tests |= python_tests(root / "tests")
+    listing = (root / "examples/CMakeLists.txt").read_text()
+    examples = {f"example/{name}" for name in re.findall(r"(?m)^example\((\w+)", listing)}
     problems = []
     rows = [cells for cells in rows_of(root / "docs/coverage.md") if re.match(r"R\d+$", cells[0])]
     if [cells[0] for cells in rows] != [f"R{n}" for n in range(1, 22)]:
@@ -76,7 +92,7 @@ def check_coverage(root):
             if "/" in name and not (root / name).exists():
                 problems.append(f"docs/coverage.md: {cells[0]}: no file {name}")
         for name in QUOTED.findall(cells[3]):
-            known = (root / name).exists() if "/" in name else name in tests
+            known = name in tests or name in examples or ("/" in name and (root / name).exists())
             if not known:
                 problems.append(f"docs/coverage.md: {cells[0]}: no test {name}")
     return problems
