@@ -65,7 +65,7 @@ std::string mapped_file(const void* address) {
     std::string device;
     std::string inode;
     fields >> std::hex >> begin >> dash >> end >> mode >> offset >> device >> inode;
-    if (begin <= wanted && wanted < end) return device + " " + inode;
+    if (begin <= wanted && wanted < end) return device.append(" ").append(inode);
   }
   return "nothing";
 }

@@ -179,15 +179,21 @@ int path(const Options& options) {
   return kOk;
 }
 
-using Work = int (*)(const Options&);
+struct Command {
+  const char* name;
+  const char* purpose;
+  const char* footer;
+  int (*work)(const Options&);
+};
 
 CLI::App* add(CLI::App& group, Action& chosen, const std::shared_ptr<Options>& options,
-              const char* name, const char* purpose, const char* footer, Work work) {
-  CLI::App* command = group.add_subcommand(name, purpose);
-  command->footer(footer);
+              const Command& what) {
+  CLI::App* command = group.add_subcommand(what.name, what.purpose);
+  command->footer(what.footer);
   command->add_flag("--json", options->json, kJsonHelp);
-  command->callback(
-      [options, work, &chosen] { chosen = [options, work] { return work(*options); }; });
+  command->callback([options, work = what.work, &chosen] {
+    chosen = [options, work] { return work(*options); };
+  });
   return command;
 }
 
@@ -201,14 +207,15 @@ void add_audit(CLI::App& program, Action& chosen) {
       "Exit code: see `hufu audit COMMAND --help`.");
   group->require_subcommand(1);
   CLI::App* shower =
-      add(*group, chosen, options, "show", "Print the verified records", kShowFooter, show);
+      add(*group, chosen, options, {"show", "Print the verified records", kShowFooter, show});
   shower->add_option("--tail", options->tail, "Only the last so many")->check(CLI::PositiveNumber);
-  CLI::App* verifier = add(*group, chosen, options, "verify",
-                           "Say whether the log is whole and unaltered", kVerifyFooter, verify);
+  CLI::App* verifier =
+      add(*group, chosen, options,
+          {"verify", "Say whether the log is whole and unaltered", kVerifyFooter, verify});
   for (CLI::App* command : {shower, verifier}) {
     command->add_option("--dir", options->directory, "The log's directory, if it is another one");
   }
-  add(*group, chosen, options, "path", "Print where the log lies", kPathFooter, path);
+  add(*group, chosen, options, {"path", "Print where the log lies", kPathFooter, path});
 }
 
 }  // namespace hufu::cli

@@ -101,11 +101,14 @@ std::string printable(std::string_view name) {
 }
 
 std::string human_time(std::uint64_t nanoseconds) {
+  constexpr std::uint64_t kMinute = 60;
+  constexpr std::uint64_t kHour = 60 * kMinute;
+  constexpr std::uint64_t kDay = 24 * kHour;
   const std::uint64_t seconds = nanoseconds / 1'000'000'000;
-  if (seconds < 120) return fmt::format("{} s", seconds);
-  if (seconds < 2 * 3600) return fmt::format("{} min", seconds / 60);
-  if (seconds < std::uint64_t{2} * 24 * 3600) return fmt::format("{} h", seconds / 3600);
-  return fmt::format("{} d", seconds / (24 * 3600));
+  if (seconds < 2 * kMinute) return fmt::format("{} s", seconds);
+  if (seconds < 2 * kHour) return fmt::format("{} min", seconds / kMinute);
+  if (seconds < 2 * kDay) return fmt::format("{} h", seconds / kHour);
+  return fmt::format("{} d", seconds / kDay);
 }
 
 }  // namespace hufu::cli

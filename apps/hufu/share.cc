@@ -114,7 +114,8 @@ constexpr std::size_t kStep = 4 * kMiB;  // Read at once: small enough to stop s
   throw Failure{ENODATA, source.name() + " is empty; there is nothing to share"};
 }
 
-std::unique_ptr<Block> load_file(const Source& source, std::uint64_t size, int stop) {
+std::unique_ptr<Block> load_file(const Source& source, int stop) {
+  const std::uint64_t size = *source.size();
   auto block = std::make_unique<Block>(size);
   Progress progress(source.name(), size);
   std::span<std::byte> rest = block->bytes();
@@ -278,8 +279,7 @@ int share(const Options& options) {
   if (source.size() == 0U) fail_empty(source);
   const Device device(options.device);
   const UniqueFd broker = watch_broker();
-  const auto block =
-      source.size() ? load_file(source, *source.size(), stop.fd()) : load_pipe(source, stop.fd());
+  const auto block = source.size() ? load_file(source, stop.fd()) : load_pipe(source, stop.fd());
   Export exported(*block, options);
   exported.allow(options.allowed);
   announce(options, source, exported, block->bytes().size());

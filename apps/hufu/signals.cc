@@ -19,7 +19,9 @@ StopSignals::StopSignals() {
       sigaddset(&ends, signal);
     }
   }
-  if (::sigprocmask(SIG_BLOCK, &ends, nullptr) != 0) fail_system("sigprocmask", errno);
+  if (const int failed = ::pthread_sigmask(SIG_BLOCK, &ends, nullptr); failed != 0) {
+    fail_system("blocking signals", failed);
+  }
   fd_.reset(::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) fail_system("signalfd", errno);
 }
