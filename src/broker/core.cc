@@ -185,7 +185,7 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   for (std::uint32_t i = 0; i < mint.count; ++i) {
     const wire::MintSpec& spec = mint.specs[i];
     auto fd = os::make_memfd("hufu", spec.size, os::Backing::kShmem);
-    if (!fd) return refuse_system(asking, audit::Type::kTripwire, fd.error());
+    if (!fd) return refuse_system(asking, audit::Type::kTripwire, fd.error(), spec.size);
     // In system mode the inode is the broker's, so no importer needs a future-write seal and the
     // seals can be closed at once.
     if (options_.mode == policy::BrokerMode::kSystem) {
@@ -194,7 +194,9 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
       }
     }
     UniqueFd handed(::fcntl(fd->get(), F_DUPFD_CLOEXEC, 0));
-    if (!handed) return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), 0), errno);
+    if (!handed) {
+      return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
+    }
     Block block;
     block.id = random_id();
     block.device = mint.device;
@@ -237,17 +239,20 @@ Answer Core::answer(Asking& asking, const wire::Free& free) {
   return reply<wire::Free>(asking, {});
 }
 
-Result<void> Core::seal_for_export(Block& block, Access access) {
+policy::Verdict Core::seal_for_export(Block& block, Access access) {
   if (block.sealed_for || options_.mode == policy::BrokerMode::kSystem) return {};
+  const auto failed = [](const Error& error) {
+    return no(Reason::kSystem, static_cast<std::uint64_t>(error.sys_errno));
+  };
   const auto seals = os::seals_of(block.fd.get());
-  if (!seals) return seals.error();
-  const int expected = F_SEAL_SHRINK | F_SEAL_GROW;
-  if ((*seals & ~F_SEAL_EXEC) != expected) {
-    return fail(Errc::kRefused, Reason::kSealsChanged, "seals {:#x}, expected {:#x}", *seals,
-                expected);
+  if (!seals) return failed(seals.error());
+  constexpr int kExpected = F_SEAL_SHRINK | F_SEAL_GROW;
+  if ((*seals & ~F_SEAL_EXEC) != kExpected) {
+    return no(Reason::kSealsChanged, static_cast<std::uint64_t>(*seals), kExpected);
   }
   const int added = access == Access::kReadOnly ? F_SEAL_FUTURE_WRITE | F_SEAL_SEAL : F_SEAL_SEAL;
-  return os::add_seals(block.fd.get(), added);
+  if (auto sealed = os::add_seals(block.fd.get(), added); !sealed) return failed(sealed.error());
+  return {};
 }
 
 Answer Core::answer(Asking& asking, const wire::Export& request) {
@@ -280,10 +285,8 @@ Answer Core::answer(Asking& asking, const wire::Export& request) {
   }
   const Access access =
       (request.flags & wire::kReadOnly) != 0 ? Access::kReadOnly : Access::kReadWrite;
-  if (auto sealed = seal_for_export(*block, access); !sealed) {
-    return refuse(asking, audit::Type::kExport,
-                  no(Reason::kSealsChanged, static_cast<std::uint64_t>(sealed.error().sys_errno)),
-                  record);
+  if (const auto sealed = seal_for_export(*block, access); !sealed.allowed()) {
+    return refuse(asking, audit::Type::kExport, sealed, record);
   }
   block->sealed_for = access;
 
@@ -650,6 +653,7 @@ Answer Core::refuse(Asking& asking, audit::Type asked, const policy::Verdict& ve
     record.type = illegal ? audit::Type::kIllegalAddress : audit::Type::kDeny;
     record.outcome = audit::Outcome::kDeny;
     record.reason = verdict.reason;
+    record.acl_code = acl_code_of(verdict.reason);
     record.aux = illegal ? verdict.number[0] : static_cast<std::uint64_t>(asked);
     (void)recorded(record);  // A refusal stands, recorded or not.
   }
@@ -661,13 +665,16 @@ Answer Core::refuse(Asking& asking, audit::Type asked, const policy::Verdict& ve
                 record_of(asked, audit::Outcome::kDeny, asking.session, asking.request));
 }
 
-Answer Core::refuse_system(Asking& asking, audit::Type asked, const Error& error) {
-  const auto sys_errno = static_cast<std::uint64_t>(error.sys_errno);
-  if (asked == audit::Type::kTripwire) {
-    return decline(asking, no(error.reason, sys_errno), error.sys_errno);
+Answer Core::refuse_system(Asking& asking, audit::Type asked, const Error& error,
+                           std::uint64_t bytes) {
+  policy::Verdict verdict = no(Reason::kSystem, static_cast<std::uint64_t>(error.sys_errno));
+  if (error.reason == Reason::kDescriptors) {
+    verdict = no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks);
+  } else if (error.reason == Reason::kMemory || error.reason == Reason::kSizeTooLarge) {
+    verdict = no(error.reason, bytes);
   }
-  Answer refused = refuse(asking, asked, no(error.reason, sys_errno));
-  return refused;
+  if (asked == audit::Type::kTripwire) return decline(asking, verdict, error.sys_errno);
+  return refuse(asking, asked, verdict);
 }
 
 Answer Core::decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno) {

@@ -98,13 +98,15 @@ class Core {
   Found find(const wire::KeyText& text);
   policy::ShareFacts facts_of(const Share& share, const Block& block,
                               std::vector<policy::Listed>& listed) const;
-  Result<void> seal_for_export(Block& block, Access access);
+  policy::Verdict seal_for_export(Block& block, Access access);
 
   // Writes the refusal's record (within the user's budget) and makes the answer.
   Answer refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict,
                 audit::Record record);
   Answer refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict);
-  Answer refuse_system(Asking& asking, audit::Type asked, const Error& error);
+  // `bytes`: how many the failed call was about, where that matters.
+  Answer refuse_system(Asking& asking, audit::Type asked, const Error& error,
+                       std::uint64_t bytes = 0);
   // The same without a record: nothing was attempted that concerns anybody's memory.
   static Answer decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno = 0);
   template <class Request>

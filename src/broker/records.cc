@@ -41,6 +41,28 @@ void describe(audit::Record& record, const Share& share, const Block& block) {
   if ((share.flags & wire::kAnyProcess) != 0) record.flags |= kRecordAnyProcess;
 }
 
+std::int32_t acl_code_of(Reason reason) {
+  constexpr std::int32_t kNoPermission = 207006;
+  constexpr std::int32_t kNoResource = 207005;
+  constexpr std::int32_t kParameter = 107000;
+  constexpr std::int32_t kUnregisteredAddress = 200100;
+  constexpr std::int32_t kDriver = 507899;
+  switch (reason) {  // With a default: every other refusal is the driver's "no".
+    case Reason::kListDisabled:
+      return kNoPermission;
+    case Reason::kListFull:
+    case Reason::kTooManyExports:
+    case Reason::kTooManyImports:
+      return kNoResource;
+    case Reason::kEmptyRange:
+      return kParameter;
+    case Reason::kUnregistered:
+      return kUnregisteredAddress;
+    default:
+      return kDriver;
+  }
+}
+
 RefusalBudget::Answer RefusalBudget::ask(std::uint32_t uid, std::uint64_t now_ns) {
   constexpr double kBurst = 1000;
   constexpr double kPerNanosecond = 10.0 / 1e9;

@@ -26,6 +26,10 @@ audit::Record record_of(audit::Type type, audit::Outcome outcome, const Session&
 // Adds the share and its owner.
 void describe(audit::Record& record, const Share& share, const Block& block);
 
+// The code that the caller of the C API gets for a refusal: what src/share and src/capi make of the
+// reason, of which the broker knows nothing; tests/ipc compares the two.
+std::int32_t acl_code_of(Reason reason);
+
 // Refusals of one user are written one by one up to a burst of 1,000 and 10 a second after that;
 // the rest are counted, and the count is written with the next one that fits.
 class RefusalBudget {

@@ -261,7 +261,11 @@ Error Client::State::unknown_block(std::uint64_t block) const {
 }
 
 RefusalContext Client::State::context(std::string_view what) const {
-  return {.what = what, .broker = address.path, .mode = address.mode, .broker_uid = broker_uid_};
+  return {.what = what,
+          .broker = address.path,
+          .mode = address.mode,
+          .broker_uid = broker_uid_,
+          .gone_pid = gone_pid};
 }
 
 // --- Connecting ----------------------------------------------------------------------------------

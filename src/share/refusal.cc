@@ -110,9 +110,15 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
           n[0]);
     case Reason::kKeyUnknown:
       return fmt::format(
-          "this key was not issued by the broker at {} ({}, uid {}), or it was altered; the "
+          "this key was not issued by the broker at {} ({}, uid {}), or it was altered; {}the "
           "exporter may use another broker (HUFU_BROKER)",
-          context.broker, name_of(context.mode), context.broker_uid);
+          context.broker, name_of(context.mode), context.broker_uid,
+          context.gone_pid == 0
+              ? std::string("a key dies with the broker that issued it, and ")
+              : fmt::format(
+                    "the broker of before (pid {}) has ended, and its keys with it: ask the "
+                    "exporter for a new one; or ",
+                    context.gone_pid));
     case Reason::kExportEnded:
       return "the export has ended: the exporter withdrew the key, freed the memory or is gone; "
              "ask it for a new key";

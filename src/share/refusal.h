@@ -23,6 +23,7 @@ struct RefusalContext {
   std::string_view broker = {};  // Its socket's path; empty without a broker.
   BrokerMode mode = BrokerMode::kNone;
   std::uint32_t broker_uid = 0;
+  std::int32_t gone_pid = 0;  // Of the broker this process used before, if that one ended.
 };
 
 Error to_error(const wire::Refusal& refusal, const RefusalContext& context);

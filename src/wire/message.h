@@ -12,8 +12,8 @@
 //                                  <--  Header{kind, request=7, kReply} reply body
 //                               or <--  Header{kind, request=7, kReply|kRefused} Refusal
 //
-// decode() in decode.h is the one door from bytes to these types. docs/wire.md is the same for
-// readers in other languages.
+// wire/codec.h has the one door from bytes to these types; docs/wire.md is the same for readers in
+// other languages.
 
 #include <array>
 #include <bit>

@@ -159,6 +159,8 @@ TEST(BrokerDeath, OldKeysAreRefusedWithTheReason) {
   EXPECT_EQ(refused.code, kDriver);
   EXPECT_NE(refused.text.find("not issued by the broker at " + broker.socket()), std::string::npos)
       << refused.text;
+  EXPECT_NE(refused.text.find("has ended, and its keys with it"), std::string::npos)
+      << refused.text;
   expect_one(broker.records(),
              {.asked = Type::kImport, .reason = Reason::kKeyUnknown, .pid = importer.pid()});
 }

@@ -131,9 +131,12 @@ TEST_F(S6, OnlyTheExporterEditsOnlyAListThatExists) {
       mentions(not_its_own.text, {std::to_string(other.pid()), std::to_string(exporter.pid())}));
   EXPECT_EQ(other.import(listed.key).code, kDriver);
   const auto log = broker.records();
-  expect_one(log,
-             {.asked = Type::kListAdd, .reason = Reason::kListDisabled, .pid = exporter.pid()});
-  expect_one(log, {.asked = Type::kListAdd, .reason = Reason::kNotExporter, .pid = other.pid()});
+  const auto disabled = expect_one(
+      log, {.asked = Type::kListAdd, .reason = Reason::kListDisabled, .pid = exporter.pid()});
+  EXPECT_EQ(disabled.acl_code, without_list.code) << "the record has the caller's code";
+  const auto foreign = expect_one(
+      log, {.asked = Type::kListAdd, .reason = Reason::kNotExporter, .pid = other.pid()});
+  EXPECT_EQ(foreign.acl_code, not_its_own.code);
 }
 
 using S7 = Scenario;
