@@ -219,6 +219,7 @@ void AclPeer::fill(std::uint64_t address, std::uint64_t size, int value) {
 }
 
 std::uint64_t AclPeer::used() {
+  must("meminfo");
   const Answer info = must("meminfo");
   return info.value(1) - info.value(0);
 }

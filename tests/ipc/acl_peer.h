@@ -51,7 +51,7 @@ class AclPeer {
   void free(std::uint64_t address);
   int peek(std::uint64_t address);
   void fill(std::uint64_t address, std::uint64_t size, int value);
-  // Bytes of device 0 that are in use, by anybody.
+  // Bytes of device 0 that are in use, by anybody. See WireSession::stat().
   std::uint64_t used();
 
   pid_t pid() const { return helper.pid(); }

@@ -11,11 +11,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
 #include "os/file.h"
 #include "os/process.h"
+#include "support/probe.h"
 
 #include <grp.h>
 
@@ -94,18 +94,15 @@ bool wait_readable(int fd, std::chrono::milliseconds deadline) {
 
 std::string what_it_does(pid_t pid) {
   std::string text = fmt::format("pid {}:", pid);
-  std::error_code failed;
-  const std::string tasks = fmt::format("/proc/{}/task", pid);
-  for (const auto& task : std::filesystem::directory_iterator(tasks, failed)) {
-    const std::string base = task.path();
+  for (const auto& task : entries_of(fmt::format("/proc/{}/task", pid))) {
+    const std::string base = task;
     const std::string status = os::read_small_file(base + "/status");
     const auto state = status.find("State:");
-    text += fmt::format("\n  {} {}{} in {}\n{}", task.path().filename().string(),
-                        os::read_small_file(base + "/comm"),
-                        state == std::string::npos
-                            ? std::string("gone")
-                            : status.substr(state, status.find('\n', state) - state),
-                        os::read_small_file(base + "/wchan"), os::read_small_file(base + "/stack"));
+    text += fmt::format(
+        "\n  {} {}{} in {}\n{}", task.filename().string(), os::read_small_file(base + "/comm"),
+        state == std::string::npos ? std::string("gone")
+                                   : status.substr(state, status.find('\n', state) - state),
+        os::read_small_file(base + "/wchan"), os::read_small_file(base + "/stack"));
   }
   return text;
 }

@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -22,9 +21,16 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 
+// A process may end while its files are read: what was read until then is the answer.
 std::string whole_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 16384> buffer;
+  for (;;) {
+    const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());
+    if (size <= 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
 }
 
 // The line of /proc/PID/maps that holds an address.
@@ -42,6 +48,15 @@ std::optional<std::string> map_line(pid_t pid, std::uint64_t address) {
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> entries_of(const std::string& directory) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code failed;
+  std::filesystem::directory_iterator entry(directory, failed);
+  for (; !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed))
+    entries.push_back(entry->path());
+  return entries;
+}
 
 std::optional<std::uint64_t> frame_of(pid_t pid, std::uint64_t address) {
   const UniqueFd map(::open(fmt::format("/proc/{}/pagemap", pid).c_str(), O_RDONLY | O_CLOEXEC));
@@ -101,11 +116,9 @@ std::uint64_t status_kib(pid_t pid, const std::string& name) {
 
 std::chrono::nanoseconds cpu_time_of(pid_t pid) {
   std::chrono::nanoseconds sum{0};
-  std::error_code failed;
-  for (const auto& task :
-       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), failed)) {
+  for (const auto& task : entries_of(fmt::format("/proc/{}/task", pid))) {
     // The first number is nanoseconds on a processor.
-    const std::string text = whole_file(task.path() / "schedstat");
+    const std::string text = whole_file(task / "schedstat");
     std::int64_t spent = 0;
     std::from_chars(text.data(), text.data() + text.size(), spent);
     sum += std::chrono::nanoseconds(spent);
@@ -143,10 +156,9 @@ void wait_stopped(pid_t pid) {
 
 std::vector<std::string> descriptors_of(pid_t pid) {
   std::vector<std::string> targets;
-  std::error_code failed;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), failed)) {
-    const auto target = std::filesystem::read_symlink(entry.path(), failed);
+  for (const auto& entry : entries_of(fmt::format("/proc/{}/fd", pid))) {
+    std::error_code failed;
+    const auto target = std::filesystem::read_symlink(entry, failed);
     if (!failed) targets.push_back(target.string());
   }
   return targets;
@@ -160,9 +172,8 @@ std::string command_line_of(pid_t pid) {
 
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
-  std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", failed)) {
-    const std::string name = entry.path().filename();
+  for (const auto& entry : entries_of("/proc")) {
+    const std::string name = entry.filename();
     pid_t pid = 0;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) pids.push_back(pid);

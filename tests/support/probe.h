@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,9 @@ void wait_stopped(pid_t pid);
 
 // What each open descriptor leads to: "socket:[123]", "/memfd:hufu (deleted)".
 std::vector<std::string> descriptors_of(pid_t pid);
+
+// What is in a directory, as far as it could be read: entries of /proc come and go.
+std::vector<std::filesystem::path> entries_of(const std::string& directory);
 
 // Its arguments, joined by spaces; empty for a zombie.
 std::string command_line_of(pid_t pid);

@@ -62,8 +62,8 @@ TestBroker::TestBroker(const Options& options) : options_(options) {
 TestBroker::~TestBroker() {
   try {
     examine();
-  } catch (const Stuck& stuck) {
-    ADD_FAILURE() << stuck.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
   }
   if (::testing::Test::HasFailure()) {
     std::fprintf(stderr, "The log of this test's broker:\n%s%s", to_lines(records()).c_str(),

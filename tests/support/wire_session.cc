@@ -120,6 +120,7 @@ Reply<wire::Withdraw> WireSession::withdraw(const std::string& key) {
 }
 
 wire::StatReply WireSession::stat(std::uint32_t device) {
+  must_have(client.ask(wire::Stat{.device = device}), "STAT");
   return must_have(client.ask(wire::Stat{.device = device}), "STAT");
 }
 
@@ -239,6 +240,9 @@ std::string Server::answer(const Words& words) {
   if (verb == "free") return said(session_->free(number(1)));
   if (verb == "withdraw") return said(session_->withdraw(words.at(1)));
   if (verb == "stat") {
+    // Twice, as WireSession::stat().
+    const auto first = session_->client.ask(wire::Stat{});
+    if (!first.body) return said(first);
     const auto reply = session_->client.ask(wire::Stat{});
     return said(reply, reply.body ? std::to_string(reply.body->used) : "");
   }

@@ -109,6 +109,8 @@ class WireSession {
   Reply<wire::Close> close(std::uint64_t share);
   Reply<wire::Free> free(std::uint64_t block);
   Reply<wire::Withdraw> withdraw(const std::string& key);
+  // Asked twice: the broker may look at one connection before another whose event is older, but not
+  // twice. So whatever happened before this call is counted, the death of a process above all.
   wire::StatReply stat(std::uint32_t device = 0);
 
   // For a test that cannot go on without: mints a block of `size` filled with `value`, and exports
