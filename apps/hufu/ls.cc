@@ -33,6 +33,7 @@ nlohmann::json to_json(const hufuShareInfo& share) {
           {"pid_validation", share.pidValidation != 0},
           {"listed_pids", share.listedPids},
           {"importers", share.importers},
+          {"imports", share.imports},
           {"age_ns", share.ageNs}};
 }
 

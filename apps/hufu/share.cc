@@ -33,7 +33,7 @@ constexpr const char* kFooter = R"(Examples:
   hufu share model.bin                         key on stdout, until Ctrl-C, any process of yours
   hufu share model.bin -o key --for 60         key in a file of mode 0600, for a minute
   hufu share w.pt --allow-pid 4711 --read-only pid 4711 only, and it cannot write
-  hufu share batch.npy --until-imported 4      until four processes have it
+  hufu share batch.npy --until-imported 4      until it was imported four times
   tar c data | hufu share - | ssh-like-tool    from a pipe; the key is text and travels as you like
 
 Exit code: 0 done, 1 failed or refused, 2 the command line is wrong. Ctrl-C and SIGTERM end it with
@@ -247,12 +247,13 @@ std::string wait_for_end(const Options& options, const Export& exported, int sto
   for (;;) {
     if (options.imports != 0) {
       const auto share = find_share(exported.public_id());
-      if (share && share->importers >= options.imports) {
-        return fmt::format("{} processes have it", share->importers);
+      if (share && share->imports >= options.imports) {
+        return fmt::format("imported {} times", share->imports);
       }
     }
     int timeout_ms = -1;
-    // The broker does not tell us of imports yet (WATCH), so we ask, ten times in a second.
+    // The broker does not tell us of imports yet (WATCH), so we ask, ten times in a second. It
+    // counts those that came and went in between.
     if (options.imports != 0) timeout_ms = 100;
     if (end) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*end - Clock::now()).count();
@@ -314,7 +315,7 @@ void add_share(CLI::App& program, Action& chosen) {
                       "Write the key here (mode 0600) instead of to stdout");
   auto* seconds = command->add_option("--for", options->seconds, "End after so many seconds")
                       ->check(CLI::PositiveNumber);
-  command->add_option("--until-imported", options->imports, "End when so many processes have it")
+  command->add_option("--until-imported", options->imports, "End after so many imports")
       ->check(CLI::PositiveNumber)
       ->excludes(seconds);
   command->add_flag("--read-only", options->read_only,

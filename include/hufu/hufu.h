@@ -47,7 +47,7 @@ typedef struct hufuShareInfo {
   int32_t ownerPid;
   uint32_t ownerUid;
   char ownerName[17];  // as in /proc/PID/comm
-  uint64_t size;       // bytes
+  uint64_t size;       // bytes, as the exporter asked
   uint64_t offset;     // bytes from the start of the block
   uint32_t pageSize;   // bytes
   uint32_t access;     // 1 read-only, 3 read-write
@@ -55,6 +55,7 @@ typedef struct hufuShareInfo {
   uint32_t listedPids;
   uint32_t importers;  // processes that have it mapped now
   uint64_t ageNs;
+  uint64_t imports;  // so far, also by processes that have let go since
 } hufuShareInfo;
 
 // The live shares that the broker lets this user see. Writes at most capacity entries, out may be

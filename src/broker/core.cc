@@ -553,7 +553,7 @@ Answer Core::answer(Asking& asking, const wire::List& list) {
     body.share = share->id;
     body.public_id = share->public_id;
     body.offset = share->range.offset;
-    body.size = share->range.size;
+    body.size = share->asked_size;
     body.age_ns = now_ns() - share->created_ns;
     body.page = static_cast<std::uint32_t>(bytes_of(block.page));
     body.access = static_cast<std::uint32_t>(share->access);
@@ -564,6 +564,7 @@ Answer Core::answer(Asking& asking, const wire::List& list) {
     body.owner_pid = share->exporter.pid;
     body.live = share->live ? 1 : 0;
     body.owner_name = share->exporter.name;
+    body.imports = share->imports;
   }
   return reply<wire::List>(asking, body);
 }

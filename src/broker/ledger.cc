@@ -93,6 +93,7 @@ const StatusBoard::Place* Ledger::hold(Session& session, Share& share) {
   const auto place = session.board->take();
   if (!place) return nullptr;
   share.holders.insert(session.id);
+  ++share.imports;
   ++block(share.block)->held;
   return &session.held.emplace(share.id, *place).first->second;
 }

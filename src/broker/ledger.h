@@ -99,6 +99,7 @@ struct Share {
   bool live = true;
   std::vector<ListedProcess> listed;
   std::set<SessionId> holders;
+  std::uint64_t imports = 0;  // So far; never goes down.
 
   bool whole_block(const Block& of) const { return range.offset == 0 && range.size == of.size; }
 };

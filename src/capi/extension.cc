@@ -62,6 +62,7 @@ hufuShareInfo info_of(const hufu::wire::ListReply& share) {
   info.listedPids = share.listed;
   info.importers = share.importers;
   info.ageNs = share.age_ns;
+  info.imports = share.imports;
   return info;
 }
 

@@ -227,7 +227,8 @@ std::vector<Said> the_session() {
                   .owner_uid = 1000,
                   .owner_pid = 4001,
                   .live = 1,
-                  .owner_name = {'l', 'o', 'a', 'd', 'e', 'r'}},
+                  .owner_name = {'l', 'o', 'a', 'd', 'e', 'r'},
+                  .imports = 3},
         List{});
 
   ask("withdraw_request", 5, Withdraw{.key = key});
@@ -384,7 +385,7 @@ std::vector<Layout> every_layout() {
         FIELD(ListReply, size), FIELD(ListReply, age_ns), FIELD(ListReply, page),
         FIELD(ListReply, access), FIELD(ListReply, flags), FIELD(ListReply, listed),
         FIELD(ListReply, importers), FIELD(ListReply, owner_uid), FIELD(ListReply, owner_pid),
-        FIELD(ListReply, live), FIELD(ListReply, owner_name)}},
+        FIELD(ListReply, live), FIELD(ListReply, owner_name), FIELD(ListReply, imports)}},
   };
 }
 #undef FIELD

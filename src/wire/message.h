@@ -226,7 +226,7 @@ struct ListReply {
   std::uint64_t share;  // 0: no more, and the rest is zero.
   std::array<std::uint8_t, 16> public_id;
   std::uint64_t offset;
-  std::uint64_t size;
+  std::uint64_t size;  // What the exporter asked for.
   std::uint64_t age_ns;
   std::uint32_t page;
   std::uint32_t access;
@@ -237,6 +237,7 @@ struct ListReply {
   std::int32_t owner_pid;
   std::uint32_t live;  // 0: ended, but still held by importers.
   std::array<char, 16> owner_name;
+  std::uint64_t imports;  // So far, also by those who have let go since.
 };
 
 // BYE has no body, and neither have the answers to FREE, WITHDRAW, CLOSE and BYE.
@@ -279,7 +280,7 @@ static_assert(Body<Stat> && sizeof(Stat) == 8);
 static_assert(Body<StatReply> && sizeof(StatReply) == 48);
 static_assert(Body<Report> && sizeof(Report) == 24);
 static_assert(Body<List> && sizeof(List) == 8);
-static_assert(Body<ListReply> && sizeof(ListReply) == 96);
+static_assert(Body<ListReply> && sizeof(ListReply) == 104);
 static_assert(Body<Refusal> && sizeof(Refusal) == 40);
 static_assert(Body<Empty>);
 

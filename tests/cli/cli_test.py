@@ -155,14 +155,11 @@ class Share(CliTest):
         child, _ = self.share(self.file(), "--for", "0.2")
         self.assertEqual(child.wait(LIMIT_S), 0)
         child, key = self.share(self.file(), "--until-imported", "2")
-        for pipe in (self.here / "first", self.here / "second"):
-            os.mkfifo(pipe)
-            self.assertIsNone(child.poll())
-            holder = self.start("open", "-o", str(pipe), stdin=subprocess.PIPE)
-            holder.stdin.write(key)
-            holder.stdin.close()
+        self.done("open", "--sha256", key=key)
+        self.assertIsNone(child.poll())
+        self.done("open", "--sha256", key=key)
         self.assertEqual(child.wait(LIMIT_S), 0)
-        self.assertIn("2 processes have it", child.stderr.read())
+        self.assertIn("imported 2 times", child.stderr.read())
 
     def test_the_end_of_the_broker_is_noticed(self):
         child, _ = self.share(self.file())
@@ -294,10 +291,14 @@ class Ls(CliTest):
     def test_a_share_is_listed_while_it_lives(self):
         child, key = self.share(self.file())
         row, = json.loads(self.done("ls", "--json"))["shares"]
-        self.assertGreaterEqual(row["size"], ODD_SIZE)
+        self.assertEqual(row["size"], ODD_SIZE)
         self.assertEqual(row["owner"]["pid"], child.pid)
         self.assertEqual(row["importers"], 0)
+        self.done("open", key=key)
+        row, = json.loads(self.done("ls", "--json"))["shares"]
+        self.assertEqual((row["importers"], row["imports"]), (0, 1))
         table = self.done("ls")
+        self.assertIn("5.0 MiB", table)
         self.assertIn(row["public_id"], table)
         self.end(child)
         self.assertEqual(json.loads(self.done("ls", "--json"))["shares"], [])
