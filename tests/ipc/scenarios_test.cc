@@ -399,7 +399,8 @@ TEST_F(Sharing, IsTheSamePagesAndNoCopy) {
   AclPeer exporter = AclPeer::ready(broker);
   AclPeer importer = AclPeer::ready(broker);
   constexpr std::uint64_t kSize = 64 * kMiB;
-  constexpr std::uint64_t kMostKib = kSize / kMiB * kPage / kKiB;  // Under a page for each MiB.
+  // Under a page for each MiB.
+  constexpr std::uint64_t kMostKib = kSize / kMiB * kPage / kKiB + kSanitizerKib;
   const auto made = exporter.share(kSize, 0x11, kAnyProcess);
   // Once for the code itself, which is loaded when it first runs.
   const auto small = exporter.share(kPage, 0x11, kAnyProcess);

@@ -73,7 +73,7 @@ TEST(WirePath, ImportingCopiesNothing) {
   WireSession exporter(broker.socket());
   constexpr std::uint64_t kSize = 64 * kMiB;
   // Less than a page for each MiB.
-  constexpr std::uint64_t kMostKib = kSize / kMiB * kPage / kKiB;
+  constexpr std::uint64_t kMostKib = kSize / kMiB * kPage / kKiB + kSanitizerKib;
   const auto made = exporter.share_block(kSize, std::byte{7}, wire::kAnyProcess);
 
   // Once for the code itself, which is loaded when it first runs.

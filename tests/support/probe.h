@@ -34,6 +34,13 @@ std::string permissions_of(pid_t pid, std::uint64_t address);
 void expect_same_memory(pid_t one, std::uint64_t at_one, pid_t other, std::uint64_t at_other,
                         std::uint64_t bytes);
 
+// What a sanitizer may touch of its own while a program runs: less than what a copy would.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr std::uint64_t kSanitizerKib = 16 * 1024;
+#else
+inline constexpr std::uint64_t kSanitizerKib = 0;
+#endif
+
 // A line of /proc/PID/status in KiB: "VmRSS", "RssAnon".
 std::uint64_t status_kib(pid_t pid, const std::string& name);
 
