@@ -1,6 +1,7 @@
 #include "support/test_broker.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -130,8 +131,29 @@ std::vector<pid_t> TestBroker::pids() const {
   return found;
 }
 
+std::vector<pid_t> TestBroker::settled_pids() const {
+  for (;;) {
+    auto found = pids();
+    if (found.size() <= 1) return found;
+    // One that is leaving has let go of everything, but its process may still be seen.
+    std::vector<UniqueFd> held;
+    std::vector<pollfd> pollers;
+    for (const pid_t pid : found) {
+      auto pidfd = os::open_pidfd(pid);
+      if (!pidfd) continue;
+      pollers.push_back({.fd = pidfd->get(), .events = POLLIN, .revents = 0});
+      held.push_back(std::move(*pidfd));
+    }
+    if (pollers.size() < found.size()) continue;
+    const auto deadline = std::chrono::milliseconds(kDeadline);
+    if (::poll(pollers.data(), pollers.size(), static_cast<int>(deadline.count())) <= 0) {
+      return found;
+    }
+  }
+}
+
 pid_t TestBroker::pid() const {
-  const auto found = pids();
+  const auto found = settled_pids();
   if (found.size() != 1) {
     throw Stuck(fmt::format("{} brokers serve {}, expected 1", found.size(), socket()));
   }
@@ -192,14 +214,17 @@ void TestBroker::open_to_other_users() const {
 std::vector<audit::Record> TestBroker::records() const { return records_in(audit_directory()); }
 
 void TestBroker::examine() {
-  const auto serving = pids();
+  const auto serving = settled_pids();
   EXPECT_LE(serving.size(), 1U) << "more than one broker serves one socket";
   if (serving.size() == 1) {
     if (const auto pidfd = os::open_pidfd(serving.front())) {
       expect_idle(serving.front(), pidfd->get());
     }
-    // It may have left by itself while we looked.
-    if (!pids().empty()) stop();
+    try {
+      if (!pids().empty()) stop();
+    } catch (const Stuck&) {
+      if (!pids().empty()) throw;  // Else it has left by itself while we looked.
+    }
   }
   EXPECT_TRUE(pids().empty()) << "a broker outlives its test";
   const auto connected = os::connect_to(socket());

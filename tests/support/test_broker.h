@@ -57,6 +57,8 @@ class TestBroker {
   void adopt(Launch launched);
   // Every hufud that serves, or is about to serve, this test's socket, whoever started it.
   std::vector<pid_t> pids() const;
+  // The same, once those that are leaving have left.
+  std::vector<pid_t> settled_pids() const;
   pid_t pid() const;  // Of the only one.
 
   void stop();  // In good order.
