@@ -104,13 +104,8 @@ Result<void> Sharing::close(const char* key) {
   }
   if (closing.error().reason != Reason::kNotImported) return closing.error();
 
-  if (const auto id = share::public_id_of(key)) {
-    const auto advised = advised_.find(id->bytes);
-    if (advised != advised_.end()) {
-      if (--advised->second == 0) advised_.erase(advised);
-      return {};
-    }
-  }
+  const auto id = share::public_id_of(key);
+  if (id && advised_.erase(id->bytes) != 0) return {};
   lock.unlock();
   return client_.withdraw(key);
 }
@@ -119,7 +114,7 @@ Result<void> Sharing::advise_link(const char* key) {
   const auto id = share::public_id_of(key);
   if (!id) return fail_key_text();
   const std::lock_guard lock(mutex_);
-  advised_[id->bytes] = 1;
+  advised_.insert(id->bytes);
   return {};
 }
 

@@ -11,8 +11,8 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <mutex>
+#include <set>
 #include <span>
 
 #include "base/result.h"
@@ -66,7 +66,7 @@ class Sharing {
   // Held while an address is entered and while an import is closed and its address removed, so that
   // the registry never holds an import that is not open.
   std::mutex mutex_;
-  std::map<std::array<std::uint8_t, 16>, int> advised_;  // By public id.
+  std::set<std::array<std::uint8_t, 16>> advised_;  // By public id.
 };
 
 }  // namespace hufu::runtime

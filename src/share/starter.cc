@@ -246,6 +246,13 @@ Result<UniqueFd> above_ready_fd(UniqueFd fd) {
 Result<std::string> find_broker_program() {
   std::string tried;
   for (const std::string& path : candidates()) {
+    if (!path.starts_with('/')) {
+      // hufud is started in /, where a relative path would be another file.
+      return fail(Errc::kUnavailable, Reason::kBrokerUntrusted,
+                  "HUFU_HUFUD is \"{:.120}\", which is not an absolute path; set it to one, as in "
+                  "HUFU_HUFUD=$PWD/build/dev/bin/hufud",
+                  path);
+    }
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0) return checked(path, status);
     tried += (tried.empty() ? "" : ", ") + path;

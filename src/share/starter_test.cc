@@ -121,6 +121,13 @@ TEST_F(Starter, RefusesWhatCannotBeExecutedAndWhatIsNoFile) {
   EXPECT_TRUE(says(refusal_of(address_), "not a file"));
 }
 
+TEST_F(Starter, RefusesARelativePath) {
+  environment_.set("HUFU_HUFUD", "bin/hufud");
+  const std::string text = refusal_of(address_);
+  EXPECT_TRUE(says(text, "bin/hufud")) << text;
+  EXPECT_TRUE(says(text, "absolute")) << text;
+}
+
 TEST_F(Starter, AMissingProgramIsNamed) {
   const std::string text = refusal_of(address_);
   EXPECT_TRUE(says(text, program())) << text;
