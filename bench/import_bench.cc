@@ -50,8 +50,11 @@ Child start(Body body) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::close(ends[0]);
-    body(ends[1]);
+    // Its own end only: with a copy of another child's, that child would never see its end.
+    constexpr int kChannel = 3;
+    if (::dup2(ends[1], kChannel) != kChannel) give_up("dup2");
+    if (::close_range(kChannel + 1, ~0U, 0) != 0) give_up("close_range");
+    body(kChannel);
     ::_exit(0);
   }
   ::close(ends[1]);
