@@ -104,8 +104,10 @@ void import_floor(int channel) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   if (::recvmsg(channel, &message, MSG_CMSG_CLOEXEC) <= 0) give_up("recvmsg");
+  const cmsghdr* part = CMSG_FIRSTHDR(&message);
+  if (part == nullptr) give_up("recvmsg of a descriptor");
   int memory = -1;
-  std::memcpy(&memory, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(memory));
+  std::memcpy(&memory, CMSG_DATA(part), sizeof(memory));
   void* pages = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
   if (pages == MAP_FAILED) give_up("mmap");
   ::close(memory);

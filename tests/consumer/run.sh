@@ -61,8 +61,9 @@ case $case in
   pkg_config)
     export PKG_CONFIG_PATH=$prefix/lib64/pkgconfig
     for language in c11 cxx11; do
-      # shellcheck disable=SC2046  # pkg-config prints several words
-      client $language $(pkg-config --cflags --libs hufu) -Wl,-rpath,"$prefix/lib64"
+      # pkg-config prints shell words, with the blanks of a path escaped; eval is what reads those.
+      eval "words=($(pkg-config --cflags --libs hufu))"
+      client $language "${words[@]}" -Wl,-rpath,"$prefix/lib64"
       ./client
     done
     ;;
