@@ -6,6 +6,7 @@
 
 #include "policy/decide.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name for it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   struct Input {
     hufu::wire::Export request;

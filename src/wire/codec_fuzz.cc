@@ -9,6 +9,7 @@
 
 #include "wire/codec.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name for it.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto packet = std::as_bytes(std::span(data, size));
   const auto decoded = hufu::wire::decode_request(packet);

@@ -51,7 +51,7 @@ std::string export_key(const Words& words) {
                    [](char c) { return c == '\x7f'; })) {
     return "error a byte was written that should not have been";
   }
-  return said(code, std::string(key.c_str()).substr(0, written));
+  return said(code, key.substr(0, std::min(key.find('\0'), written)));
 }
 
 std::string list(const Words& words) {
