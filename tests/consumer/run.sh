@@ -62,7 +62,8 @@ case $case in
     export PKG_CONFIG_PATH=$prefix/lib64/pkgconfig
     for language in c11 cxx11; do
       # pkg-config prints shell words, with the blanks of a path escaped; eval is what reads those.
-      eval "words=($(pkg-config --cflags --libs hufu))"
+      words=()
+      eval "words+=($(pkg-config --cflags --libs hufu))"
       client $language "${words[@]}" -Wl,-rpath,"$prefix/lib64"
       ./client
     done
