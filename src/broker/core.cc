@@ -38,6 +38,14 @@ bool try_leases() {
   return alone && !*alone && reader && watched && *watched;
 }
 
+// In time that does not depend on where they differ.
+bool equal_secrets(const std::array<std::uint8_t, 16>& a, const std::array<std::uint8_t, 16>& b) {
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
 audit::Type type_asked(wire::Kind kind) {
   switch (kind) {
     case wire::Kind::kExport:
@@ -60,6 +68,7 @@ audit::Type type_asked(wire::Kind kind) {
     case wire::Kind::kReport:
     case wire::Kind::kBye:
     case wire::Kind::kList:
+    case wire::Kind::kEvent:
       return audit::Type::kTripwire;
   }
   return audit::Type::kTripwire;
@@ -121,7 +130,9 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
     refused.hang_up = true;
     return refused;
   }
-  if (session->greeted == (asking.kind == wire::Kind::kHello)) {
+  const bool opens = asking.kind == wire::Kind::kHello || asking.kind == wire::Kind::kAttach;
+  // An agent connection only listens.
+  if (session->greeted == opens || agents_.contains(id)) {
     Answer refused = refuse(asking, audit::Type::kTripwire, no(Reason::kOutOfOrder));
     refused.hang_up = true;
     return refused;
@@ -149,6 +160,7 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   const std::uint64_t secret[2] = {random_id(), random_id()};
   static_assert(sizeof(secret) == sizeof(body.secret));
   std::memcpy(body.secret.data(), secret, sizeof(secret));
+  asking.session.secret = body.secret;
   body.instance = seal_.instance();
   body.device_capacity = options_.device_capacity;
   body.devices = options_.devices;
@@ -161,6 +173,52 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   result.fds.push_back(std::move(*life));
   return result;
 }
+
+Answer Core::answer(Asking& asking, const wire::Attach& attach) {
+  Session* owner = ledger_.session(attach.session);
+  const policy::Process caller = asking.session.process();
+  const bool proven =
+      owner != nullptr && owner->greeted && equal_secrets(owner->secret, attach.secret) &&
+      policy::same_process(
+          caller,
+          {.pid = owner->who.connected.pid, .pidfs_inode = owner->who.pidfs_inode, .alive = true});
+  if (!proven) {
+    Answer refused = refuse(asking, audit::Type::kTripwire, no(Reason::kOutOfOrder));
+    refused.hang_up = true;
+    return refused;
+  }
+  if (owner->agent != 0) {
+    agents_.erase(owner->agent);
+    superseded_.push_back(owner->agent);
+  }
+  owner->agent = asking.session.id;
+  agents_.emplace(asking.session.id, owner->id);
+  return reply<wire::Attach>(asking, {});
+}
+
+Answer Core::answer(Asking& asking, const wire::Watch& watch) {
+  Session& session = asking.session;
+  const Found found = find(watch.key);
+  const bool concerned = found.share != nullptr && (found.share->exporter.session == session.id ||
+                                                    found.share->holders.contains(session.id));
+  if (!concerned) {
+    // No record: nothing about anybody's memory was asked that the asker did not hold.
+    return decline(asking, found.share == nullptr ? found.verdict : no(Reason::kNotImported));
+  }
+  ledger_.watch(session, *found.share);
+  return reply<wire::Watch>(asking, listing_of(*found.share));
+}
+
+void Core::tell(const Share& share, wire::EventKind what) {
+  const wire::Frame frame = wire::encode_event(
+      {.what = static_cast<std::uint32_t>(what), .reserved = 0, .share = share.id});
+  for (const SessionId watcher : share.watchers) {
+    const Session* session = ledger_.session(watcher);
+    if (session->agent != 0) tellings_.push_back({.agent = session->agent, .frame = frame});
+  }
+}
+
+std::vector<Core::Telling> Core::take_tellings() { return std::exchange(tellings_, {}); }
 
 Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   if (mint.device >= options_.devices) {
@@ -232,6 +290,9 @@ Answer Core::answer(Asking& asking, const wire::Free& free) {
     record.refs_after = block->held;
     record.aux = block->shares.size();
     (void)recorded(record);  // A release is never refused, recorded or not.
+  }
+  for (const ShareId share : block->shares) {
+    tell(*ledger_.share(share), wire::EventKind::kExportEnded);
   }
   std::vector<UniqueFd> gone;
   ledger_.free_block(asking.session, *block, gone);
@@ -429,7 +490,10 @@ Answer Core::answer(Asking& asking, const wire::Import& import) {
   body.public_id = share.public_id;
   Answer result = reply<wire::Import>(asking, body);
   result.fds.push_back(std::move(*fd));
-  if (!repeat) result.granted = share.id;
+  if (!repeat) {
+    result.granted = share.id;
+    tell(share, wire::EventKind::kImported);
+  }
   return result;
 }
 
@@ -462,6 +526,7 @@ Answer Core::answer(Asking& asking, const wire::Withdraw& withdraw) {
       policy::decide_withdraw(asking.session.process(), facts_of(*found.share, block, listed));
   if (!verdict.allowed()) return refuse(asking, audit::Type::kWithdraw, verdict, record);
   (void)recorded(record);
+  tell(*found.share, wire::EventKind::kExportEnded);
   ledger_.end_share(*found.share);
   return reply<wire::Withdraw>(asking, {});
 }
@@ -548,25 +613,28 @@ Answer Core::answer(Asking& asking, const wire::List& list) {
   while (share != nullptr && share->exporter.uid != uid && uid != 0) {
     share = ledger_.share_after(share->id);
   }
-  if (share != nullptr) {
-    const Block& block = *ledger_.block(share->block);
-    body.share = share->id;
-    body.public_id = share->public_id;
-    body.offset = share->range.offset;
-    body.size = share->asked_size;
-    body.age_ns = now_ns() - share->created_ns;
-    body.page = static_cast<std::uint32_t>(bytes_of(block.page));
-    body.access = static_cast<std::uint32_t>(share->access);
-    body.flags = share->flags;
-    body.listed = static_cast<std::uint32_t>(share->listed.size());
-    body.importers = static_cast<std::uint32_t>(share->holders.size());
-    body.owner_uid = share->exporter.uid;
-    body.owner_pid = share->exporter.pid;
-    body.live = share->live ? 1 : 0;
-    body.owner_name = share->exporter.name;
-    body.imports = share->imports;
-  }
+  if (share != nullptr) body = listing_of(*share);
   return reply<wire::List>(asking, body);
+}
+
+wire::ListReply Core::listing_of(const Share& share) {
+  wire::ListReply body{};
+  body.share = share.id;
+  body.public_id = share.public_id;
+  body.offset = share.range.offset;
+  body.size = share.asked_size;
+  body.age_ns = now_ns() - share.created_ns;
+  body.page = static_cast<std::uint32_t>(bytes_of(ledger_.block(share.block)->page));
+  body.access = static_cast<std::uint32_t>(share.access);
+  body.flags = share.flags;
+  body.listed = static_cast<std::uint32_t>(share.listed.size());
+  body.importers = static_cast<std::uint32_t>(share.holders.size());
+  body.owner_uid = share.exporter.uid;
+  body.owner_pid = share.exporter.pid;
+  body.live = share.live ? 1 : 0;
+  body.owner_name = share.exporter.name;
+  body.imports = share.imports;
+  return body;
 }
 
 Answer Core::answer(Asking& /*asking*/, const wire::Bye& /*bye*/) { return {.hang_up = true}; }
@@ -584,6 +652,7 @@ void Core::undelivered(SessionId id, const Answer& answer) {
     describe(record, *share, *ledger_.block(share->block));
     record.refs_after -= 1;
     (void)recorded(record);
+    if (share->holders.size() == 1) tell(*share, wire::EventKind::kLastImporterLeft);
     ledger_.let_go(*session, *share, gone);
   }
   reaper_.take(std::move(gone));
@@ -592,6 +661,14 @@ void Core::undelivered(SessionId id, const Answer& answer) {
 void Core::end(SessionId id) {
   Session* session = ledger_.session(id);
   if (session == nullptr) return;
+  if (const auto agent = agents_.find(id); agent != agents_.end()) {
+    if (Session* owner = ledger_.session(agent->second)) owner->agent = 0;
+    agents_.erase(agent);
+  }
+  if (session->agent != 0) {
+    agents_.erase(session->agent);
+    superseded_.push_back(std::exchange(session->agent, 0));
+  }
   const std::uint64_t suppressed = refusals_.take_suppressed(session->who.connected.uid);
   if (suppressed != 0) {
     audit::Record record = record_of(audit::Type::kSuppressed, audit::Outcome::kInfo, *session, 0);
@@ -606,6 +683,9 @@ void Core::end(SessionId id) {
   }
   while (!session->held.empty())
     release(*session, *ledger_.share(session->held.begin()->first));
+  for (const ShareId share : session->exported) {
+    tell(*ledger_.share(share), wire::EventKind::kExporterGone);
+  }
   std::vector<UniqueFd> gone;
   ledger_.end_session(*session, gone);
   reaper_.take(std::move(gone));
@@ -615,6 +695,7 @@ void Core::release(Session& session, Share& share) {
   const Block& block = *ledger_.block(share.block);
   // With other holders left the kernel could only say "somebody", which is known.
   if (block.held == 1) prove_release(session, share, block);
+  if (share.holders.size() == 1) tell(share, wire::EventKind::kLastImporterLeft);
   std::vector<UniqueFd> gone;
   ledger_.let_go(session, share, gone);
   reaper_.take(std::move(gone));

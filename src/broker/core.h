@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "audit/log.h"
@@ -67,6 +68,14 @@ class Core {
   // The process ended, hung up or said BYE. Safe to call for a session that is already over.
   void end(SessionId id);
 
+  // Events that handle() and end() gave rise to, for agent connections. One that cannot be sent
+  // ends its agent connection: the client attaches again and asks how things are.
+  struct Telling {
+    SessionId agent = 0;
+    wire::Frame frame;
+  };
+  std::vector<Telling> take_tellings();
+
   // Sessions that ended inside handle() because their process said HELLO again; the server closes
   // their sockets.
   std::vector<SessionId> take_superseded();
@@ -77,6 +86,8 @@ class Core {
   struct Asking;  // The session and the request being answered.
 
   Answer answer(Asking& asking, const wire::Hello& hello);
+  Answer answer(Asking& asking, const wire::Attach& attach);
+  Answer answer(Asking& asking, const wire::Watch& watch);
   Answer answer(Asking& asking, const wire::Mint& mint);
   Answer answer(Asking& asking, const wire::Free& free);
   Answer answer(Asking& asking, const wire::Export& request);
@@ -115,6 +126,9 @@ class Core {
   // Ends one hold of a session. When it was the block's last one, the kernel is asked whether
   // anybody holds the memory all the same.
   void release(Session& session, Share& share);
+  // To whoever watches the share and has an agent.
+  void tell(const Share& share, wire::EventKind what);
+  wire::ListReply listing_of(const Share& share);
   void prove_release(const Session& session, const Share& share, const Block& block);
 
   CoreOptions options_;
@@ -125,7 +139,9 @@ class Core {
   Ledger ledger_;
   RefusalBudget refusals_;
   std::vector<SessionId> superseded_;
-  bool leases_work_;  // Tried once, at start.
+  std::vector<Telling> tellings_;
+  std::unordered_map<SessionId, SessionId> agents_;  // Agent connection to its session.
+  bool leases_work_;                                 // Tried once, at start.
   os::PublishedMemory life_;
 };
 

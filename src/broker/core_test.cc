@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -364,6 +365,173 @@ TEST_F(Broker, AFloodOfRefusalsIsCountedNotWritten) {
   EXPECT_GE(written, 1000U);
   EXPECT_LT(written, 1500U);
   EXPECT_EQ(written + suppressed, static_cast<std::uint64_t>(kFlood));
+}
+
+// ---- Agents
+
+// As Broker, with an agent connection for each session: 11 for 1, 12 for 2.
+class Agents : public Broker {
+ protected:
+  static constexpr SessionId agent_of(SessionId id) { return 10 + id; }
+
+  void SetUp() override {
+    Broker::SetUp();
+    // join() keeps no reply: these two say HELLO again, from new connections of the same processes.
+    for (const SessionId id : {kExporter, kImporter}) {
+      core_->end(id);
+      connect(id);
+      const auto reply = ok<wire::Hello>(ask(id, wire::Hello{}));
+      ASSERT_TRUE(reply);
+      secrets_[id] = reply->secret;
+      ASSERT_TRUE(ok<wire::Attach>(attach(id, agent_of(id))));
+    }
+    core_->take_superseded();
+    core_->take_tellings();
+  }
+  void connect_agent(SessionId id, SessionId agent) {
+    os::PeerIdentity peer;
+    peer.connected = who(id);
+    peer.pidfs_inode = 5000 + id;
+    peer.pidfd = std::move(*os::open_pidfd(::getpid()));
+    ASSERT_TRUE(core_->open(agent, std::move(peer)));
+  }
+  template <class R>
+  Answer ask_as(SessionId connection, SessionId process, const R& request) {
+    const auto frame = wire::encode(wire::Protocol<R>::kKind, 0, ++request_, request);
+    return core_->handle(connection, frame.view(), who(process));
+  }
+  Answer attach(SessionId id, SessionId agent) {
+    connect_agent(id, agent);
+    return ask_as(agent, id, wire::Attach{.session = id, .secret = secrets_[id]});
+  }
+  std::optional<wire::ListReply> watch(SessionId id, const std::string& key) {
+    return ok<wire::Watch>(ask(id, wire::Watch{wire::key_text(key.c_str())}));
+  }
+  // What the agents were told since the last call.
+  struct Told {
+    SessionId agent;
+    wire::EventKind what;
+    friend bool operator==(const Told&, const Told&) = default;
+  };
+  std::vector<Told> told() {
+    std::vector<Told> events;
+    for (const Core::Telling& telling : core_->take_tellings()) {
+      const auto event = wire::decode_event(telling.frame.view());
+      if (event) events.push_back({telling.agent, static_cast<wire::EventKind>(event->what)});
+    }
+    return events;
+  }
+
+  std::map<SessionId, std::array<std::uint8_t, 16>> secrets_;
+};
+
+using Kind = wire::EventKind;
+
+TEST_F(Agents, AreToldOfWhatTheirSessionWatches) {
+  const BlockId block = mint(kExporter);
+  const std::string key = export_block(block);
+  const auto before = watch(kExporter, key);
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->importers, 0U);
+  EXPECT_EQ(before->live, 1U);
+
+  const auto import = ok<wire::Import>(ask(kImporter, import_of(key)));
+  ASSERT_TRUE(import);
+  EXPECT_EQ(told(), (std::vector<Told>{{11, Kind::kImported}}));
+  ASSERT_TRUE(watch(kImporter, key));
+  ask(kImporter, import_of(key));
+  EXPECT_TRUE(told().empty()) << "an import again is no import more";
+
+  ask(kImporter, wire::Close{import->share});
+  EXPECT_EQ(told(),
+            (std::vector<Told>{{11, Kind::kLastImporterLeft}, {12, Kind::kLastImporterLeft}}));
+  // Who has let go hears no more.
+  ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())});
+  EXPECT_EQ(told(), (std::vector<Told>{{11, Kind::kExportEnded}}));
+}
+
+TEST_F(Agents, OfImportersAreToldHowAnExportEnded) {
+  const BlockId block = mint(kExporter);
+  const std::string freed = export_block(block);
+  const std::string orphaned = export_block(mint(kExporter));
+  for (const std::string& key : {freed, orphaned}) {
+    ask(kImporter, import_of(key));
+    ASSERT_TRUE(watch(kImporter, key));
+  }
+  ask(kExporter, wire::Free{block});
+  EXPECT_EQ(told(), (std::vector<Told>{{12, Kind::kExportEnded}}));
+  core_->end(kExporter);
+  EXPECT_EQ(told(), (std::vector<Told>{{12, Kind::kExporterGone}}));
+  // It can still ask how things are.
+  const auto now = watch(kImporter, orphaned);
+  ASSERT_TRUE(now);
+  EXPECT_EQ(now->live, 0U);
+  EXPECT_EQ(now->importers, 1U);
+}
+
+TEST_F(Agents, AreNotToldOfGrantsThatWereTakenBack) {
+  const std::string key = export_block(mint(kExporter));
+  ASSERT_TRUE(watch(kExporter, key));
+  const Answer answer = ask(kImporter, import_of(key));
+  core_->undelivered(kImporter, answer);
+  EXPECT_EQ(told(), (std::vector<Told>{{11, Kind::kImported}, {11, Kind::kLastImporterLeft}}));
+}
+
+TEST_F(Agents, OnlyTheExporterAndImportersMayWatchAndNothingIsRecorded) {
+  const std::string key = export_block(mint(kExporter));
+  const std::size_t before = records().size();
+  const wire::Watch request{wire::key_text(key.c_str())};
+  EXPECT_EQ(refused<wire::Watch>(ask(kImporter, request)), Reason::kNotImported);
+  EXPECT_EQ(refused<wire::Watch>(ask(kImporter, wire::Watch{wire::key_text("no key")})),
+            Reason::kKeyMalformed);
+  ASSERT_TRUE(watch(kExporter, key));
+  EXPECT_EQ(records().size(), before);
+}
+
+TEST_F(Agents, NeedTheSecretAndTheProcess) {
+  auto wrong = secrets_[kExporter];
+  wrong[15] ^= 1;
+  connect_agent(kExporter, 21);
+  Answer answer = ask_as(21, kExporter, wire::Attach{.session = kExporter, .secret = wrong});
+  EXPECT_EQ(refused<wire::Attach>(answer), Reason::kOutOfOrder);
+  EXPECT_TRUE(answer.hang_up);
+  // Another process that knows it, and a session that does not exist.
+  connect_agent(kImporter, 22);
+  const wire::Attach stolen{.session = kExporter, .secret = secrets_[kExporter]};
+  EXPECT_TRUE(ask_as(22, kImporter, stolen).hang_up);
+  connect_agent(kExporter, 23);
+  EXPECT_TRUE(
+      ask_as(23, kExporter, wire::Attach{.session = 99, .secret = secrets_[kExporter]}).hang_up);
+  EXPECT_EQ(records().back().reason, Reason::kOutOfOrder);
+  EXPECT_TRUE(core_->take_superseded().empty()) << "the right agent was let go";
+}
+
+TEST_F(Agents, OnlyListen) {
+  const wire::Attach again{.session = kExporter, .secret = secrets_[kExporter]};
+  EXPECT_TRUE(ask_as(11, kExporter, again).hang_up);
+  EXPECT_TRUE(ask_as(11, kExporter, wire::Hello{}).hang_up);
+  EXPECT_TRUE(ask_as(11, kExporter, wire::Stat{}).hang_up);
+  // Nor may a session that has said HELLO become one.
+  const Answer answer = ask(kExporter, again);
+  EXPECT_EQ(refused<wire::Attach>(answer), Reason::kOutOfOrder);
+}
+
+TEST_F(Agents, ANewOneReplacesTheOldAndNoneIsNoFault) {
+  const std::string key = export_block(mint(kExporter));
+  ASSERT_TRUE(watch(kExporter, key));
+  ASSERT_TRUE(ok<wire::Attach>(attach(kExporter, 31)));
+  EXPECT_EQ(core_->take_superseded(), std::vector<SessionId>{11});
+  core_->end(11);
+  const auto import = ok<wire::Import>(ask(kImporter, import_of(key)));
+  EXPECT_EQ(told(), (std::vector<Told>{{31, Kind::kImported}}));
+  core_->end(31);
+  ask(kImporter, wire::Close{import->share});
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(Agents, EndWithTheirSession) {
+  core_->end(kExporter);
+  EXPECT_EQ(core_->take_superseded(), std::vector<SessionId>{11});
 }
 
 TEST_F(Broker, ListShowsTheUsersOwnShares) {

@@ -103,10 +103,19 @@ void Ledger::let_go(Session& session, Share& share, std::vector<UniqueFd>& gone)
   const auto held = session.held.find(share.id);
   session.board->give_back(held->second.slot);
   session.held.erase(held);
+  if (share.exporter.session != session.id) {
+    share.watchers.erase(session.id);
+    session.watched.erase(share.id);
+  }
   Block* of = block(share.block);
   --of->held;
   forget_share_if_over(share);
   drop_block_if_over(*of, gone);
+}
+
+void Ledger::watch(Session& session, Share& share) {
+  share.watchers.insert(session.id);
+  session.watched.insert(share.id);
 }
 
 void Ledger::end_session(Session& session, std::vector<UniqueFd>& gone) {
@@ -115,11 +124,16 @@ void Ledger::end_session(Session& session, std::vector<UniqueFd>& gone) {
   const std::vector<BlockId> owned(session.blocks.begin(), session.blocks.end());
   for (const BlockId id : owned)
     free_block(session, *block(id), gone);
+  for (const ShareId id : session.watched)
+    share(id)->watchers.erase(session.id);
   sessions_.erase(session.id);
 }
 
 void Ledger::forget_share_if_over(Share& share) {
-  if (!share.live && share.holders.empty()) shares_.erase(share.id);
+  if (share.live || !share.holders.empty()) return;
+  for (const SessionId watcher : share.watchers)
+    session(watcher)->watched.erase(share.id);
+  shares_.erase(share.id);
 }
 
 void Ledger::drop_block_if_over(Block& block, std::vector<UniqueFd>& gone) {

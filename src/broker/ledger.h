@@ -45,6 +45,9 @@ struct Session {
   std::set<ShareId> exported;                  // Live shares of its blocks.
   std::map<ShareId, StatusBoard::Place> held;  // Imported, with the word that speaks of it.
   std::unique_ptr<StatusBoard> board;          // From HELLO on.
+  std::array<std::uint8_t, 16> secret{};       // Given with HELLO; ATTACH must know it.
+  std::set<ShareId> watched;                   // Of those it exported or holds.
+  SessionId agent = 0;                         // The connection that is told of events; 0: none.
   std::uint64_t bytes = 0;                     // Of its blocks.
 
   policy::Process process() const {
@@ -99,7 +102,8 @@ struct Share {
   bool live = true;
   std::vector<ListedProcess> listed;
   std::set<SessionId> holders;
-  std::uint64_t imports = 0;  // So far; never goes down.
+  std::uint64_t imports = 0;     // So far; never goes down.
+  std::set<SessionId> watchers;  // Who is told of its events.
 
   bool whole_block(const Block& of) const { return range.offset == 0 && range.size == of.size; }
 };
@@ -133,6 +137,8 @@ class Ledger {
   // Null when the session's status memory has no word left. A second hold is the first one.
   const StatusBoard::Place* hold(Session& session, Share& share);
   void let_go(Session& session, Share& share, std::vector<UniqueFd>& gone);
+  // Until the share is forgotten, or an importer lets go of it.
+  void watch(Session& session, Share& share);
   void end_session(Session& session, std::vector<UniqueFd>& gone);
 
  private:

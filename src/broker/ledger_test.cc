@@ -52,6 +52,37 @@ TEST_F(Books, AFreedBlockIsGoneAtOnceWhenNobodyHoldsIt) {
   EXPECT_EQ(owner.bytes, 0U);
 }
 
+TEST_F(Books, WhoLetsGoWatchesNoLonger) {
+  Session& owner = join(1);
+  Session& importer = join(2);
+  Share& share = export_all(owner, mint(owner, 10), 100);
+  ledger.hold(importer, share);
+  ledger.watch(importer, share);
+  ledger.watch(owner, share);
+  EXPECT_EQ(share.watchers, (std::set<SessionId>{1, 2}));
+  ledger.let_go(importer, share, gone);
+  EXPECT_EQ(share.watchers, std::set<SessionId>{1});
+  EXPECT_TRUE(importer.watched.empty());
+}
+
+TEST_F(Books, NobodyWatchesAShareThatIsForgottenOrASessionThatIsOver) {
+  Session& owner = join(1);
+  Session& importer = join(2);
+  Share& first = export_all(owner, mint(owner, 10), 100);
+  Share& second = export_all(owner, mint(owner, 11), 101);
+  ledger.watch(owner, first);
+  ledger.end_share(first);
+  EXPECT_TRUE(owner.watched.empty());
+  ledger.hold(importer, second);
+  ledger.watch(importer, second);
+  ledger.watch(owner, second);
+  ledger.end_session(owner, gone);
+  ASSERT_NE(ledger.share(101), nullptr);
+  EXPECT_EQ(ledger.share(101)->watchers, std::set<SessionId>{2});
+  ledger.end_session(importer, gone);
+  EXPECT_EQ(ledger.share(101), nullptr);
+}
+
 TEST_F(Books, AnImporterKeepsTheBlockAfterItsOwnerLetGo) {
   Session& owner = join(1);
   Session& importer = join(2);

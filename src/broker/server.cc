@@ -103,6 +103,7 @@ Result<void> Server::run() {
       } else {
         serve(id);
       }
+      pass_on();
     }
     if (events->empty() && leave_if_idle()) return log_.stop();
   }
@@ -161,9 +162,23 @@ void Server::serve(SessionId id) {
   deliver(id, core_.handle(id, packet->bytes, packet->sender));
 }
 
+void Server::pass_on() {
+  // Each close may give rise to more.
+  for (;;) {
+    const auto superseded = core_.take_superseded();
+    for (const SessionId gone : superseded)
+      close(gone);
+    const auto tellings = core_.take_tellings();
+    if (superseded.empty() && tellings.empty()) return;
+    for (const Core::Telling& telling : tellings) {
+      const auto agent = connections_.find(telling.agent);
+      if (agent == connections_.end()) continue;
+      if (!os::send(agent->second.socket.get(), telling.frame.view(), {})) close(telling.agent);
+    }
+  }
+}
+
 void Server::deliver(SessionId id, Answer answer) {
-  for (const SessionId gone : core_.take_superseded())
-    close(gone);
   const int socket = connections_.at(id).socket.get();
   if (answer.frame) {
     // One message with descriptors in flight per connection: they are charged to the broker until

@@ -51,6 +51,8 @@ class Server {
   void accept_one();
   void serve(SessionId id);
   void deliver(SessionId id, Answer answer);
+  // What the last packet or end gave rise to elsewhere: sessions to close, agents to tell.
+  void pass_on();
   void close(SessionId id);
   std::optional<std::chrono::milliseconds> patience() const;
   bool leave_if_idle();

@@ -69,6 +69,8 @@ std::string_view word_of(wire::Kind kind) {
       return "BYE";
     case wire::Kind::kList:
       return "LIST";
+    case wire::Kind::kEvent:
+      return "EVENT";
   }
   return "request";
 }

@@ -59,6 +59,10 @@ bool well_formed(const ListPid& list) {
          all_zero(list.pids, list.count);
 }
 
+bool well_formed(const Attach& attach) { return attach.session != 0; }
+
+bool well_formed(const Watch& watch) { return well_formed(watch.key); }
+
 bool well_formed(const Stat& stat) { return stat.reserved == 0; }
 
 bool well_formed(const Report& report) { return report.reserved == 0 && report.reason <= 0xffff; }
@@ -134,10 +138,11 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
     case Kind::kList:
       return decode_body<List>(header, body);
     case Kind::kAttach:
+      return decode_body<Attach>(header, body);
     case Kind::kWatch:
-      error.reason = Reason::kNotBuilt;
-      error.number = {header.kind, 0};
-      return error;
+      return decode_body<Watch>(header, body);
+    case Kind::kEvent:
+      return error;  // Only a broker says that.
   }
   return error;
 }
@@ -180,6 +185,23 @@ bool well_formed(const ImportReply& reply) {
 bool well_formed(const Refusal& refusal) { return refusal.reason != 0 && refusal.reserved == 0; }
 
 }  // namespace internal
+
+Frame encode_event(const Event& event) { return encode(Kind::kEvent, kUnasked, 0, event); }
+
+std::optional<Event> decode_event(std::span<const std::byte> packet) {
+  Header header{};
+  Event event{};
+  if (packet.size() != sizeof(header) + sizeof(event)) return std::nullopt;
+  std::memcpy(&header, packet.data(), sizeof(header));
+  std::memcpy(&event, packet.data() + sizeof(header), sizeof(event));
+  const bool ours = header.version == kVersion && header.size == packet.size() &&
+                    header.kind == static_cast<std::uint16_t>(Kind::kEvent) &&
+                    header.flags == kUnasked && header.request == 0;
+  const bool known = event.what >= static_cast<std::uint32_t>(EventKind::kExportEnded) &&
+                     event.what <= static_cast<std::uint32_t>(EventKind::kImported);
+  if (!ours || !known || event.reserved != 0) return std::nullopt;
+  return event;
+}
 
 KeyText key_text(const char* text) {
   KeyText key{};

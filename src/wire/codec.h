@@ -45,8 +45,8 @@ Frame encode(Kind kind, std::uint16_t flags, std::uint64_t request, const T& bod
   return frame;
 }
 
-using RequestBody = std::variant<Hello, Mint, Free, Export, Withdraw, Import, Close, ListPid, Stat,
-                                 Report, List, Bye>;
+using RequestBody = std::variant<Hello, Attach, Watch, Mint, Free, Export, Withdraw, Import, Close,
+                                 ListPid, Stat, Report, List, Bye>;
 
 struct Request {
   std::uint64_t id = 0;
@@ -102,6 +102,10 @@ std::optional<Answer<R>> decode_reply(std::span<const std::byte> packet, std::ui
   if (raw->refused) return read(Refusal{});
   return read(Reply{});
 }
+
+// What an agent connection brings.
+Frame encode_event(const Event& event);
+std::optional<Event> decode_event(std::span<const std::byte> packet);
 
 // A C string as a KeyText: at most 65 bytes of it are looked at.
 KeyText key_text(const char* text);

@@ -97,9 +97,20 @@ TEST(DecodeRequest, BlocksAreWholePages) {
   EXPECT_FALSE(accepted(frame_of(mint)));
 }
 
-TEST(DecodeRequest, ReservedKindsSayThatTheyAreNotBuilt) {
-  const Frame attach = encode(Kind::kAttach, 0, 7, Hello{});
-  EXPECT_EQ(refusal(attach.view()), Reason::kNotBuilt);
+TEST(DecodeRequest, AnEventIsNoRequest) {
+  const Frame event = encode_event({.what = 1, .reserved = 0, .share = 5});
+  EXPECT_EQ(refusal(event.view()), Reason::kMalformed);
+}
+
+TEST(DecodeEvent, TakesEventsAndNothingElse) {
+  const Event sent{
+      .what = static_cast<std::uint32_t>(EventKind::kExporterGone), .reserved = 0, .share = 5};
+  const auto got = decode_event(encode_event(sent).view());
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->share, 5U);
+  EXPECT_FALSE(decode_event(encode_event({.what = 99, .reserved = 0, .share = 5}).view()));
+  EXPECT_FALSE(decode_event(encode(Kind::kEvent, kReply, 0, sent).view()));
+  EXPECT_FALSE(decode_event(frame_of(Free{.block = 1}).view()));
 }
 
 TEST(KeyTextForm, KeepsWhatTheUserGave) {

@@ -109,6 +109,11 @@ std::optional<Frame> reply_again(std::span<const std::byte> packet, std::uint64_
                 std::get<typename Protocol<R>::Reply>(*answer));
 }
 
+std::optional<Frame> event_again(std::span<const std::byte> bytes, std::uint64_t /*request*/) {
+  const auto event = decode_event(bytes);
+  return event ? std::optional(encode_event(*event)) : std::nullopt;
+}
+
 // The exporter's requests have the numbers 1 to 7, the importer's 1 to 5, a listing tool's 9.
 std::vector<Said> the_session() {
   std::vector<Said> said;
@@ -135,6 +140,9 @@ std::vector<Said> the_session() {
                    .mode = 1,
                    .reserved = 0},
         Hello{});
+
+  ask("attach_request", 1, Attach{.session = 1, .secret = counting_from<16>(0x50)});
+  reply("attach_reply", 1, Empty{}, Attach{});
 
   Mint mint{};
   mint.device = 1;
@@ -213,23 +221,30 @@ std::vector<Said> the_session() {
         Stat{});
 
   ask("list_request", 9, List{.after = 0});
-  reply("list_reply", 9,
-        ListReply{.share = kShare,
-                  .public_id = kPublicId,
-                  .offset = 4096,
-                  .size = 4096,
-                  .age_ns = 1'500'000'000,
-                  .page = 4096,
-                  .access = static_cast<std::uint32_t>(Access::kReadWrite),
-                  .flags = 0,
-                  .listed = 1,
-                  .importers = 1,
-                  .owner_uid = 1000,
-                  .owner_pid = 4001,
-                  .live = 1,
-                  .owner_name = {'l', 'o', 'a', 'd', 'e', 'r'},
-                  .imports = 3},
-        List{});
+  const ListReply listed{.share = kShare,
+                         .public_id = kPublicId,
+                         .offset = 4096,
+                         .size = 4096,
+                         .age_ns = 1'500'000'000,
+                         .page = 4096,
+                         .access = static_cast<std::uint32_t>(Access::kReadWrite),
+                         .flags = 0,
+                         .listed = 1,
+                         .importers = 1,
+                         .owner_uid = 1000,
+                         .owner_pid = 4001,
+                         .live = 1,
+                         .owner_name = {'l', 'o', 'a', 'd', 'e', 'r'},
+                         .imports = 3};
+  reply("list_reply", 9, listed, List{});
+
+  ask("watch_request", 10, Watch{.key = key});
+  reply("watch_reply", 10, listed, Watch{});
+  said.push_back({"event",
+                  encode_event({.what = static_cast<std::uint32_t>(EventKind::kLastImporterLeft),
+                                .reserved = 0,
+                                .share = kShare}),
+                  event_again});
 
   ask("withdraw_request", 5, Withdraw{.key = key});
   reply("withdraw_reply", 5, Empty{}, Withdraw{});
@@ -334,6 +349,9 @@ std::vector<Layout> every_layout() {
         FIELD(HelloReply, device_capacity), FIELD(HelloReply, devices), FIELD(HelloReply, peer_pid),
         FIELD(HelloReply, broker_pid), FIELD(HelloReply, broker_uid), FIELD(HelloReply, mode),
         FIELD(HelloReply, reserved)}},
+      {"Attach", sizeof(Attach), {FIELD(Attach, session), FIELD(Attach, secret)}},
+      {"Watch", sizeof(Watch), {FIELD(Watch, key)}},
+      {"Event", sizeof(Event), {FIELD(Event, what), FIELD(Event, reserved), FIELD(Event, share)}},
       {"MintSpec",
        sizeof(MintSpec),
        {FIELD(MintSpec, size), FIELD(MintSpec, page), FIELD(MintSpec, reserved)}},
@@ -414,7 +432,7 @@ TEST(WireDocument, NumbersTheKindsAsTheCodeDoes) {
       {"FREE", Kind::kFree},     {"EXPORT", Kind::kExport}, {"WITHDRAW", Kind::kWithdraw},
       {"IMPORT", Kind::kImport}, {"CLOSE", Kind::kClose},   {"LIST_PID", Kind::kListPid},
       {"STAT", Kind::kStat},     {"WATCH", Kind::kWatch},   {"REPORT", Kind::kReport},
-      {"BYE", Kind::kBye},       {"LIST", Kind::kList},
+      {"BYE", Kind::kBye},       {"LIST", Kind::kList},     {"EVENT", Kind::kEvent},
   };
   const auto rows = table_behind("## Kinds");
   ASSERT_EQ(rows.size(), kinds.size());
@@ -422,6 +440,24 @@ TEST(WireDocument, NumbersTheKindsAsTheCodeDoes) {
     const auto kind = kinds.find(row[1]);
     ASSERT_NE(kind, kinds.end()) << row[1];
     EXPECT_EQ(row[0], std::to_string(static_cast<int>(kind->second))) << row[1];
+  }
+}
+
+TEST(WireDocument, NumbersTheEventsAsTheCodeDoes) {
+  const std::map<std::string, EventKind> events = {
+      {"EXPORT_ENDED", EventKind::kExportEnded},
+      {"EXPORTER_GONE", EventKind::kExporterGone},
+      {"REVOKED", EventKind::kRevoked},
+      {"LAST_IMPORTER_LEFT", EventKind::kLastImporterLeft},
+      {"RETURN", EventKind::kReturn},
+      {"IMPORTED", EventKind::kImported},
+  };
+  const auto rows = table_behind("#### Events");
+  ASSERT_EQ(rows.size(), events.size());
+  for (const auto& row : rows) {
+    const auto event = events.find(row[1]);
+    ASSERT_NE(event, events.end()) << row[1];
+    EXPECT_EQ(row[0], std::to_string(static_cast<int>(event->second))) << row[1];
   }
 }
 

@@ -30,7 +30,7 @@ inline constexpr std::size_t kMaxMessage = 256;
 
 enum class Kind : std::uint16_t {
   kHello = 1,     // Opens a session. First message on a connection.
-  kAttach = 2,    // Reserved: joins the agent socket to a session.
+  kAttach = 2,    // Makes this connection the agent of a session. First message on it.
   kMint = 3,      // New blocks of memory; the reply carries their descriptors.
   kFree = 4,      // Gives a block back.
   kExport = 5,    // A key for a range of a block.
@@ -39,16 +39,18 @@ enum class Kind : std::uint16_t {
   kClose = 8,     // The importer has unmapped it.
   kListPid = 9,   // Adds processes to an export's whitelist.
   kStat = 10,     // Counters of one device.
-  kWatch = 11,    // Reserved: events of an export.
+  kWatch = 11,    // What an export is now, and its events from now on, to the agent.
   kReport = 12,   // The client refused something by itself; for the record.
   kBye = 13,      // Ends a session in good order.
   kList = 14,     // Walks the live exports that the asker may see.
+  kEvent = 15,    // Broker to agent, without being asked.
 };
 
 enum Flag : std::uint16_t {
   kOneWay = 1,   // Request: no answer is wanted. Only FREE, CLOSE, REPORT and BYE.
   kReply = 2,    // Set in every answer.
   kRefused = 4,  // Answer: the body is a Refusal.
+  kUnasked = 8,  // Event: `request` is 0, and there is no answer.
 };
 
 struct Header {
@@ -76,7 +78,7 @@ struct Hello {
 
 struct HelloReply {
   std::uint64_t session;
-  std::array<std::uint8_t, 16> secret;    // For ATTACH and for resuming.
+  std::array<std::uint8_t, 16> secret;    // Proves to ATTACH (and to a resume) that it is ours.
   std::array<std::uint8_t, 16> instance;  // Of this broker; a key of another one never opens.
   std::uint64_t device_capacity;          // Bytes, the same for every device.
   std::uint32_t devices;
@@ -93,8 +95,9 @@ struct HelloReply {
 //   the session's status memory, kStatusBytes of 64-bit words, one for each of its imports (word 0
 //   is not used): generation in the upper 48 bits, StatusState in the lower 16. IMPORT's reply
 //   names the word and the value it has while the import is good; a cached import compares it
-//   whole. the broker's life page: its first 32 bits are a robust lock held by the broker; the
-//   kernel sets FUTEX_OWNER_DIED in it when the broker ends.
+//   whole;
+//   the broker's life page: its first 32 bits are a robust lock held by the broker; the kernel sets
+//   FUTEX_OWNER_DIED in it when the broker ends.
 inline constexpr std::uint32_t kStatusWords = 8192;
 inline constexpr std::size_t kStatusBytes = kStatusWords * sizeof(std::uint64_t);
 inline constexpr std::size_t kLifePageBytes = 4096;
@@ -105,6 +108,33 @@ enum class StatusState : std::uint16_t { kFree = 0, kLive = 1, kEnded = 2, kRevo
 constexpr std::uint64_t status_word(std::uint64_t generation, StatusState state) {
   return generation << 16 | static_cast<std::uint16_t>(state);
 }
+
+// The second connection of a session: the broker talks, the client listens. The same process must
+// open it.
+struct Attach {
+  std::uint64_t session;
+  std::array<std::uint8_t, 16> secret;
+};
+
+enum class EventKind : std::uint32_t {
+  kExportEnded = 1,   // Withdrawn, or its block was freed.
+  kExporterGone = 2,  // Its process ended.
+  kRevoked = 3,       // Reserved.
+  kLastImporterLeft = 4,
+  kReturn = 5,    // Memory is short: give back what is held in reserve. No share.
+  kImported = 6,  // By a process that did not hold it.
+};
+
+struct Event {
+  std::uint32_t what;  // EventKind
+  std::uint32_t reserved;
+  std::uint64_t share;
+};
+
+// The exporter's and the importers' only. Watching twice is watching once.
+struct Watch {
+  KeyText key;
+};
 
 inline constexpr std::size_t kMaxMint = 8;
 
@@ -265,6 +295,9 @@ static_assert(sizeof(Header) == 16);
 static_assert(sizeof(KeyText) == 72);
 static_assert(Body<Hello> && sizeof(Hello) == 32);
 static_assert(Body<HelloReply> && sizeof(HelloReply) == 72);
+static_assert(Body<Attach> && sizeof(Attach) == 24);
+static_assert(Body<Event> && sizeof(Event) == 16);
+static_assert(Body<Watch> && sizeof(Watch) == 72);
 static_assert(Body<Mint> && sizeof(Mint) == 136);
 static_assert(Body<MintReply> && sizeof(MintReply) == 80);
 static_assert(Body<Free> && sizeof(Free) == 8);
@@ -340,6 +373,16 @@ struct Protocol<Report> {
 template <>
 struct Protocol<List> {
   static constexpr Kind kKind = Kind::kList;
+  using Reply = ListReply;
+};
+template <>
+struct Protocol<Attach> {
+  static constexpr Kind kKind = Kind::kAttach;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<Watch> {
+  static constexpr Kind kKind = Kind::kWatch;
   using Reply = ListReply;
 };
 struct Bye {};

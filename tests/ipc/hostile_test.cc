@@ -209,6 +209,59 @@ TEST(SlowReader, ThatNeverTakesItsDescriptorsIsCutOff) {
   EXPECT_EQ(exporter.run("stat").value(0), 0U);
 }
 
+TEST(Agent, ThatNeverReadsIsCutOffAndTheBrokerGoesOn) {
+  TestBroker broker;
+  broker.start();
+  WireSession session(broker.socket(), WireSession::Silent{});
+  const auto hello = session.hello();
+  ASSERT_TRUE(hello.body);
+  WireClient agent(broker.socket());
+  ASSERT_TRUE(
+      agent.ask(wire::Attach{.session = hello.body->session, .secret = hello.body->secret}).body);
+  const auto made = session.share_block(kPage, std::byte{1}, wire::kAnyProcess);
+  ASSERT_TRUE(session.client.ask(wire::Watch{key_of(made.key)}).body);
+  // Each round is two events. The queue of a connection holds far fewer than that many.
+  constexpr int kRounds = 2000;
+  for (int i = 0; i < kRounds; ++i) {
+    ASSERT_TRUE(session.import(made.key).body) << i;
+    ASSERT_TRUE(session.close(made.share).body) << i;
+  }
+  std::vector<UniqueFd> fds;
+  int read = 0;
+  while (!agent.receive_packet(fds).empty())
+    ++read;
+  EXPECT_GT(read, 0);
+  EXPECT_LT(read, 2 * kRounds);
+  // The session goes on, and may have another agent.
+  WireClient next(broker.socket());
+  ASSERT_TRUE(
+      next.ask(wire::Attach{.session = hello.body->session, .secret = hello.body->secret}).body);
+  ASSERT_TRUE(session.import(made.key).body);
+  const auto event = wire::decode_event(next.receive_packet(fds));
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->what, static_cast<std::uint32_t>(wire::EventKind::kImported));
+  EXPECT_EQ(event->share, made.share);
+}
+
+TEST(Agent, OfAnotherProcessIsRefusedWhateverItKnows) {
+  TestBroker broker;
+  broker.start();
+  WirePeer owner(broker.helper("wire"));
+  owner.must("hello");
+  const Words told = owner.must("secret");
+  ASSERT_EQ(told.size(), 2U);
+  wire::Attach attach{.session = std::stoull(told[0])};
+  for (std::size_t i = 0; i < attach.secret.size(); ++i) {
+    attach.secret[i] = static_cast<std::uint8_t>(std::stoul(told[1].substr(2 * i, 2), nullptr, 16));
+  }
+  WireClient thief(broker.socket());
+  EXPECT_EQ(thief.ask(attach).reason(), Reason::kOutOfOrder);
+  EXPECT_TRUE(thief.hung_up());
+  expect_one(broker.records(), {.reason = Reason::kOutOfOrder, .pid = ::getpid()});
+  // The owner may, with the same bytes.
+  EXPECT_TRUE(owner.run("attach").ok());
+}
+
 TEST(Sessions, OfOneUserAreLimited) {
   TestBroker broker;
   broker.start();

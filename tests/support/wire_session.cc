@@ -14,6 +14,8 @@
 
 #include "os/file.h"
 
+#include <fmt/format.h>
+
 namespace hufu::test {
 namespace {
 
@@ -169,6 +171,8 @@ class Server {
   Channel& channel_;
   std::string path_;
   std::optional<WireSession> session_;
+  wire::Attach attach_{};            // As HELLO's reply wants it.
+  std::optional<WireClient> agent_;  // The second connection.
 };
 
 std::string Server::in_a_fork() {
@@ -209,7 +213,22 @@ std::string Server::answer(const Words& words) {
   if (verb == "hello") {
     if (!session_) session_.emplace(path_, WireSession::Silent{});
     const auto reply = session_->hello();
-    return said(reply, reply.body ? std::to_string(reply.body->peer_pid) : "");
+    if (!reply.body) return said(reply);
+    attach_ = {.session = reply.body->session, .secret = reply.body->secret};
+    return said(reply, std::to_string(reply.body->peer_pid));
+  }
+  if (verb == "secret") {
+    return fmt::format("ok {} {:02x}", attach_.session, fmt::join(attach_.secret, ""));
+  }
+  if (verb == "attach") {
+    agent_.emplace(path_);
+    return said(agent_->ask(attach_));
+  }
+  if (verb == "watch") return said(session_->client.ask(wire::Watch{key_of(words.at(1))}));
+  if (verb == "event") {
+    std::vector<UniqueFd> fds;
+    const auto event = wire::decode_event(agent_->receive_packet(fds));
+    return event ? fmt::format("ok {} {}", event->what, event->share) : "gone";
   }
   if (verb == "mint") {
     const auto reply = session_->mint(number(1));
