@@ -50,6 +50,11 @@ Error fail_ending(std::uintptr_t base) {
 
 }  // namespace
 
+bool Retired::lent() const {
+  const Block* block = std::get_if<Block>(&memory_);
+  return block != nullptr && block->lent() == Lent::kOnce;
+}
+
 Heap::Heap(PageSource& source, int devices) : source_(source) {
   slabs_.reserve(static_cast<std::size_t>(devices));
   for (int device = 0; device < devices; ++device) {
@@ -92,7 +97,7 @@ Result<void*> Heap::allocate_block(int device, const Plan& plan) {
   return reinterpret_cast<void*>(region.base);
 }
 
-Result<void> Heap::deallocate(const void* pointer) {
+Result<Retired> Heap::retire(const void* pointer) {
   const std::uintptr_t address = address_of(pointer);
   const auto region = registry_.find(address);
   if (!region) {
@@ -102,11 +107,14 @@ Result<void> Heap::deallocate(const void* pointer) {
     return error;
   }
   switch (region->kind) {
-    case RegionKind::kSlab:
-      return slabs_[static_cast<std::size_t>(region->device)]->deallocate(address);
+    case RegionKind::kSlab: {
+      auto piece = slabs_[static_cast<std::size_t>(region->device)]->retire(address);
+      if (!piece) return piece.error();
+      return Retired(std::move(*piece));
+    }
     case RegionKind::kBlock:
       if (address != region->base) return fail_interior(address, *region);
-      return free_block(*region);
+      return retire_block(*region);
     case RegionKind::kImported:
       return fail(Errc::kInvalidValue, Reason::kImportedMemory,
                   "address {:#x} belongs to another process's memory; end its import with "
@@ -116,21 +124,29 @@ Result<void> Heap::deallocate(const void* pointer) {
       return fail(Errc::kInvalidValue, Reason::kNone,
                   "address {:#x} is host memory; free it with aclrtFreeHost", address);
   }
+  return unknown(pointer);
+}
+
+Result<void> Heap::deallocate(const void* pointer) {
+  const auto retired = retire(pointer);
+  if (!retired) return retired.error();
   return {};
 }
 
-Result<void> Heap::free_block(const Region& region) {
+Result<Retired> Heap::retire_block(const Region& region) {
   std::unique_lock lock(mutex_);
   const auto found = blocks_.find(region.base);
-  if (found == blocks_.end() || found->second.ending) return fail_ending(region.base);
-  Entry& entry = found->second;  // Stays where it is: only the thread that set `ending` erases it.
-  entry.ending = true;
-  export_ended_.wait(lock, [&] { return entry.exporting == 0; });
-  const auto node = blocks_.extract(region.base);
+  if (found == blocks_.end() || found->second.state == BlockState::kClosing) {
+    return fail_ending(region.base);
+  }
+  Entry& entry = found->second;  // Stays where it is: only the thread that closes it takes it out.
+  entry.state = BlockState::kClosing;
+  export_ended_.wait(lock, [&] { return entry.exports_on_their_way == 0; });
+  auto node = blocks_.extract(region.base);
   lock.unlock();
   // Out of the registry before its addresses can be given to somebody else.
   registry_.remove(region.base);
-  return {};  // ~Block gives back and unmaps.
+  return Retired(std::move(node.mapped().block));
 }
 
 std::optional<Region> Heap::describe(const void* pointer) const {
@@ -220,12 +236,15 @@ Result<Heap::ExportHold> Heap::begin_export(const void* pointer, std::uint64_t s
   const std::uintptr_t base = address_of(pointer) - range->offset;
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(base);
-  if (found == blocks_.end() || found->second.ending || found->second.block.id() != range->block) {
+  if (found == blocks_.end() || found->second.state == BlockState::kClosing ||
+      found->second.block.id() != range->block) {
     return fail_ending(base);
   }
-  ++found->second.exporting;
+  Entry& entry = found->second;
+  ++entry.exports_on_their_way;
+  entry.state = BlockState::kExporting;
   // Already now: when the broker's answer gets lost, a key may be out all the same.
-  found->second.block.mark_exported();
+  entry.block.mark_exported();
   return ExportHold(this, base, *range);
 }
 
@@ -234,7 +253,16 @@ Heap::ExportHold::~ExportHold() {
   const std::lock_guard lock(heap_->mutex_);
   const auto found = heap_->blocks_.find(base_);
   assert(found != heap_->blocks_.end());
-  if (--found->second.exporting == 0) heap_->export_ended_.notify_all();
+  Entry& entry = found->second;
+  if (--entry.exports_on_their_way != 0) return;
+  if (entry.state == BlockState::kExporting) entry.state = BlockState::kExported;
+  heap_->export_ended_.notify_all();
+}
+
+BlockState Heap::state_of(const void* base) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(address_of(base));
+  return found == blocks_.end() ? BlockState::kDead : found->second.state;
 }
 
 Result<Capacity> Heap::capacity(int device) const {

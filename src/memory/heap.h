@@ -3,12 +3,20 @@
 // Heap: device memory as a program sees it, whatever it is made of.
 //
 // The heap decides between slab and block, keeps the blocks, and answers for addresses. A block's
-// life in one process:
+// life in one process (BlockState):
 //
-//   live  <-->  exporting        any number of exports may be on their way to the broker
-//    |
-//    v  free: no new export begins, those on their way are waited for
-//   dead                         out of the registry, given back, unmapped; in this order
+//   live ──▶ exporting ◀──▶ exported      any number of exports may be on their way to the broker
+//    │           │              │
+//    ▼           ▼              ▼
+//   closing: no new export begins, those on their way are waited for
+//    │
+//    ▼  retire() returns
+//   dead: out of the registry and out of the heap; what is left of it is a Retired
+//
+// Freeing has two halves because work that was queued may still touch the memory: retire() makes
+// the address lead nowhere for every call that comes, and the end of what it returns gives the
+// memory back and unmaps it, in this order. So an address is never given out again while queued
+// work may use it. A piece of the slab has the two halves, too.
 //
 // Nothing that was given back is used again by this process; the next block is a fresh file.
 //
@@ -21,6 +29,8 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
@@ -40,6 +50,29 @@ struct ExportRange {
   std::uint64_t reported_size = 0;
 };
 
+enum class BlockState : std::uint8_t {
+  kLive,       // Never asked a key for: no other process can have it.
+  kExporting,  // The broker is being asked for a key, or several.
+  kExported,   // A key may be out, for good: a file that was lent once is never used again.
+  kClosing,    // A free has begun.
+  kDead,       // Retired: the heap knows no such block.
+};
+
+// Memory whose address is dead and whose bytes are not given back yet; its end gives them back.
+// Must not outlive the heap.
+class Retired {
+ public:
+  // Of a block that was lent: keys to it live until the end.
+  bool lent() const;
+
+ private:
+  friend class Heap;
+  explicit Retired(Block block) : memory_(std::move(block)) {}
+  explicit Retired(Slab::RetiredPiece piece) : memory_(std::move(piece)) {}
+
+  std::variant<Block, Slab::RetiredPiece> memory_;
+};
+
 class Heap {
  public:
   Heap(PageSource& source, int devices);
@@ -49,8 +82,12 @@ class Heap {
 
   Result<void*> allocate(int device, const Plan& plan);
 
-  // The start of an allocation of this heap. Memory that is somebody else's to end (an import) is
-  // an error too. kUnregistered is only for addresses that were never this process's.
+  // `pointer` is the start of an allocation of this heap; for every call from now on it is nothing.
+  // Memory that is somebody else's to end (an import) is an error too. kUnregistered is only for
+  // addresses that were never this process's.
+  Result<Retired> retire(const void* pointer);
+
+  // Both halves at once.
   Result<void> deallocate(const void* pointer);
 
   // What contains the address. For the slab that is the piece, not the chunk.
@@ -83,6 +120,9 @@ class Heap {
   };
   Result<ExportHold> begin_export(const void* pointer, std::uint64_t size);
 
+  // Of the block that starts there.
+  BlockState state_of(const void* base) const;
+
   // Free here means free for this process: chunks of the slab that nobody uses count.
   Result<Capacity> capacity(int device) const;
 
@@ -93,12 +133,12 @@ class Heap {
  private:
   struct Entry {
     Block block;
-    int exporting = 0;
-    bool ending = false;
+    BlockState state = BlockState::kLive;
+    int exports_on_their_way = 0;
   };
 
   Result<void*> allocate_block(int device, const Plan& plan);
-  Result<void> free_block(const Region& region);
+  Result<Retired> retire_block(const Region& region);
 
   PageSource& source_;
   AddressRegistry registry_;

@@ -325,5 +325,51 @@ TEST_F(HeapTest, FreeWaitsForAnExportOnItsWay) {
   EXPECT_FALSE(heap_.describe(block));
 }
 
+TEST_F(HeapTest, RetiredMemoryIsDeadToEveryCallAndKeepsItsBytes) {
+  const std::uint64_t before = heap_.capacity(0)->free;
+  for (const std::uint64_t size : {100U, 8192U}) {
+    auto* pointer = static_cast<char*>(allocate(size));
+    std::memset(pointer, 0x5a, size);
+    auto retired = heap_.retire(pointer);
+    ASSERT_TRUE(retired);
+    EXPECT_FALSE(heap_.describe(pointer));
+    EXPECT_FALSE(heap_.exportable(pointer, size));
+    const auto again = heap_.deallocate(pointer);
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().code, Errc::kInvalidValue);
+    EXPECT_TRUE(mentions(again.error(), "free")) << again.error().what();
+    // Work that was queued before goes on using it, and nobody else gets it.
+    std::vector<void*> others;
+    others.reserve(100);
+    for (int i = 0; i < 100; ++i)
+      others.push_back(allocate(size));
+    EXPECT_EQ(std::count(others.begin(), others.end(), pointer), 0);
+    for (void* other : others)
+      std::memset(other, 0, size);
+    EXPECT_EQ(std::count(pointer, pointer + size, 0x5a), static_cast<std::ptrdiff_t>(size));
+    EXPECT_FALSE(retired->lent());
+    for (void* other : others)
+      EXPECT_TRUE(heap_.deallocate(other));
+    EXPECT_LT(heap_.capacity(0)->free, before);
+    { const Retired end = std::move(*retired); }
+    EXPECT_EQ(heap_.capacity(0)->free, before);
+  }
+}
+
+TEST_F(HeapTest, RetiredMemoryKnowsThatItWasLent) {
+  void* block = allocate(4096);
+  EXPECT_EQ(heap_.state_of(block), BlockState::kLive);
+  {
+    const auto hold = heap_.begin_export(block, 4096);
+    ASSERT_TRUE(hold);
+    EXPECT_EQ(heap_.state_of(block), BlockState::kExporting);
+  }
+  EXPECT_EQ(heap_.state_of(block), BlockState::kExported);
+  const auto retired = heap_.retire(block);
+  ASSERT_TRUE(retired);
+  EXPECT_EQ(heap_.state_of(block), BlockState::kDead);
+  EXPECT_TRUE(retired->lent());
+}
+
 }  // namespace
 }  // namespace hufu::memory

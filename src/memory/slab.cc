@@ -65,7 +65,7 @@ Result<std::uintptr_t> Slab::allocate(std::uint64_t size) {
   return chunk->block.base() + offset_of(kStrides[index], slot);
 }
 
-Result<void> Slab::deallocate(std::uintptr_t address) {
+Result<Slab::RetiredPiece> Slab::retire(std::uintptr_t address) {
   const std::lock_guard lock(mutex_);
   const auto place = locate(address);
   if (!place) {
@@ -88,18 +88,29 @@ Result<void> Slab::deallocate(std::uintptr_t address) {
                 address, place->offset_in_slot, size, base, base + size);
   }
 
+  chunk->sizes[place->slot] = 0;
+  return RetiredPiece(this, address);
+}
+
+Slab::RetiredPiece::~RetiredPiece() {
+  if (slab_ != nullptr) slab_->end_retired(address_);
+}
+
+void Slab::end_retired(std::uintptr_t address) {
+  const std::lock_guard lock(mutex_);
+  const auto place = locate(address);
+  assert(place);  // A retired piece keeps its chunk.
+  Chunk* chunk = place->chunk;
   SizeClass& size_class = classes_[chunk->size_class];
   if (chunk->free_slots.empty()) open(chunk);
-  chunk->sizes[place->slot] = 0;
   chunk->free_slots.push_back(static_cast<std::uint16_t>(place->slot));
-  if (--chunk->used != 0) return {};
+  if (--chunk->used != 0) return;
   // One empty chunk stays, so that a program that frees and allocates in turn stays off the source.
   if (size_class.idle == nullptr) {
     size_class.idle = chunk;
   } else {
     drop_chunk(chunk);
   }
-  return {};
 }
 
 std::optional<Slab::Piece> Slab::find(std::uintptr_t address) const {

@@ -21,6 +21,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -40,9 +41,27 @@ class Slab {
   // `size` is the reported size, at most 4064.
   Result<std::uintptr_t> allocate(std::uint64_t size);
 
+  // A piece that is nobody's any more and cannot be given out yet; its end makes it free.
+  class RetiredPiece {
+   public:
+    ~RetiredPiece();
+    RetiredPiece(RetiredPiece&& other) noexcept
+        : slab_(std::exchange(other.slab_, nullptr)), address_(other.address_) {}
+    RetiredPiece& operator=(RetiredPiece&&) = delete;
+    RetiredPiece(const RetiredPiece&) = delete;
+    RetiredPiece& operator=(const RetiredPiece&) = delete;
+
+   private:
+    friend class Slab;
+    RetiredPiece(Slab* slab, std::uintptr_t address) : slab_(slab), address_(address) {}
+
+    Slab* slab_;
+    std::uintptr_t address_;
+  };
+
   // `address` lies in a chunk of this slab (or did, a moment ago). Anything but the start of a
   // piece in use is an error that says what it is instead.
-  Result<void> deallocate(std::uintptr_t address);
+  Result<RetiredPiece> retire(std::uintptr_t address);
 
   struct Piece {
     std::uintptr_t base = 0;
@@ -60,7 +79,7 @@ class Slab {
 
     Block block;
     std::size_t size_class;
-    std::vector<std::uint16_t> sizes;  // By slot; 0 is free.
+    std::vector<std::uint16_t> sizes;  // By slot; 0 is free or retired.
     std::vector<std::uint16_t> free_slots;
     std::size_t used = 0;
     std::size_t place_in_open = 0;  // Index in SizeClass::open while there is room.
@@ -77,6 +96,7 @@ class Slab {
 
   Result<Chunk*> add_chunk(std::size_t size_class);
   void drop_chunk(Chunk* chunk);
+  void end_retired(std::uintptr_t address);
   void open(Chunk* chunk);
   void close(Chunk* chunk);
   std::optional<Place> locate(std::uintptr_t address) const;
