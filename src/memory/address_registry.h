@@ -7,15 +7,36 @@
 // for a while (kTombstones), because "you freed this before" and "this was never ours" are
 // different answers: the second one is an offence.
 //
-// Thread-safe. Readers share a lock for now; the interface is made for a read side without one.
+// Thread-safe. Writers take a mutex. A reader takes none, waits for nobody and writes nothing:
+//
+//   address  | 9 bits | 9 bits | 9 bits | 9 bits | 6 bits | 6 bits |     the tables of a
+//   processor's
+//                |        |        |        |                            own page walk, and two
+//                more
+//              table ─▶ table ─▶ table ─▶ table ─ (where regions share a 4 KiB page) ─▶ ...
+//              cell {region, deeper table}
+//
+// A region is entered in the cells that it fills; at its ends in a cell that it fills in part, if
+// no other region there needs it, else deeper. So every address of a region finds the region in one
+// of the cells on its path, and that cell is not touched before the region has ended.
+//
+// Why a reader is right. Tables and records are never freed before the registry is, so every
+// pointer leads to a cell or a record, if perhaps to one of another life. A record's life is odd
+// while it stands for a region: one store to it begins the region, for all of its addresses at
+// once, and one store ends it. A reader that sees the same odd life before and after reading the
+// fields has read one region, which was there at that moment. If it sees anything else, or finds no
+// record, then there was a moment during the call when no region held the address: a region that
+// was there all the time would have been in its cell, with its life unchanged.
+//
+// The price: 8 KiB of tables for each 2 MiB of addresses in which blocks lie densely, kept.
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <map>
+#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <vector>
 
 #include "base/units.h"
@@ -35,9 +56,10 @@ struct Region {
   std::uint64_t reported = 0;  // What queries answer; may reach 32 bytes into the guard page.
   std::uint64_t id = 0;        // The block's or the import's.
   PageSize page = PageSize::k4KiB;
-  int device = 0;
+  int device = 0;  // At most kMaxDevice.
   RegionKind kind = RegionKind::kBlock;
   Access access = Access::kReadWrite;
+  void* books = nullptr;  // Of whoever entered it, to find its own by address.
 
   // The end, for lookups and for texts: the larger of the two, as both are the caller's to touch.
   std::uintptr_t end() const { return base + (reported > mapped ? reported : mapped); }
@@ -52,7 +74,15 @@ struct Tombstone {
 class AddressRegistry {
  public:
   static constexpr std::size_t kTombstones = 1024;
+  static constexpr unsigned kAddressBits = 48;
+  static constexpr int kMaxDevice = 0xffff;
 
+  AddressRegistry();
+  ~AddressRegistry();
+  AddressRegistry(const AddressRegistry&) = delete;
+  AddressRegistry& operator=(const AddressRegistry&) = delete;
+
+  // Not empty, below 2^kAddressBits, and no other region lies there.
   void add(const Region& region);
   // The region that starts at `base` ends; false when there is none (any more).
   bool remove(std::uintptr_t base);
@@ -65,9 +95,41 @@ class AddressRegistry {
   std::vector<Region> list() const;
 
  private:
-  mutable std::shared_mutex mutex_;
-  std::map<std::uintptr_t, Region, std::greater<>> regions_;  // By base, so lower_bound contains.
-  std::deque<Tombstone> tombstones_;                          // Newest first.
+  // A region, or the place where one was. All fields may change under a reader, who notices.
+  struct alignas(64) Record {
+    std::atomic<std::uint64_t> life = 0;  // Odd: it stands for a region.
+    std::atomic<std::uintptr_t> base = 0;
+    std::atomic<std::uint64_t> mapped = 0;
+    std::atomic<std::uint64_t> reported = 0;
+    std::atomic<std::uint64_t> id = 0;
+    std::atomic<void*> books = nullptr;
+    std::atomic<std::uint64_t> rest = 0;  // Page, device, kind, access.
+
+    void begin(const Region& region);
+    void end();
+    std::optional<Region> read() const;
+  };
+  struct Cell {
+    std::atomic<Record*> record = nullptr;
+    std::atomic<Cell*> deeper = nullptr;  // A table of the next level.
+  };
+  struct Span {  // Both ends belong to it.
+    std::uintptr_t first;
+    std::uintptr_t last;
+  };
+
+  Record* record_at(std::uintptr_t base) const;
+  void enter(Cell* table, std::size_t level, Span span, Record* record);
+  static bool is_needed(const Cell& cell, Span cell_span);
+  static Cell* make_table(std::size_t level);
+  static void destroy(const Cell* table, std::size_t level);
+
+  Cell* const root_;
+  mutable std::mutex mutex_;  // Writers', and for what follows.
+  std::deque<Record> records_;
+  std::vector<Record*> spare_;
+  std::vector<Tombstone> tombstones_;  // A ring.
+  std::uint64_t removed_ = 0;          // So many were.
 };
 
 }  // namespace hufu::memory
