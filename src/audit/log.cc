@@ -17,6 +17,7 @@
 #include "audit/log.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -27,6 +28,9 @@ namespace {
 
 // 64 KiB at the end of a segment: what denials and closes still get when no segment can be made.
 constexpr std::size_t kReserveSlots = 64 * kKiB / kRecordBytes;
+
+// What is written at once passes through the stack: 16 KiB.
+constexpr std::size_t kMostInOneWrite = 64;
 
 // The wall clock moved by itself if it and the boot clock disagree by more than this, or by more
 // than a clock that is being slewed can (0.05 %), whichever is larger.
@@ -183,13 +187,19 @@ Result<void> Log::write_all_that_open_found(bool after_unclean_end) {
   return append(record);
 }
 
-Result<void> Log::append(Record& record) {
+Result<void> Log::append(std::span<Record> records) {
   const std::lock_guard guard(*mutex_);
   if (failure_) return *failure_;
   const Times times = options_.now();
   if (auto done = record_clock_step(times); !done) return done.error();
-  if (auto done = make_room(record, times); !done) return done.error();
-  return write(record, times);
+  const bool grants = std::ranges::any_of(records, is_grant);
+  while (!records.empty()) {
+    if (auto done = make_room(grants, times); !done) return done.error();
+    const std::size_t fit = std::min({records.size(), slots_ - slot_ - 1, kMostInOneWrite});
+    if (auto done = write(records.first(fit), times); !done) return done.error();
+    records = records.subspan(fit);
+  }
+  return {};
 }
 
 Result<void> Log::record_clock_step(const Times& times) {
@@ -202,39 +212,46 @@ Result<void> Log::record_clock_step(const Times& times) {
   const std::int64_t step = since(times.realtime_ns, before->realtime_ns) - elapsed;
   if (std::abs(step) <= std::max(kStepNs, elapsed / kSlewDivisor)) return {};
   Record record{.type = Type::kClockStep, .aux = static_cast<std::uint64_t>(step)};
-  if (auto done = make_room(record, times); !done) return done.error();
-  return write(record, times);
+  if (auto done = make_room(false, times); !done) return done.error();
+  return write({&record, 1}, times);
 }
 
 // The last slot of a segment is ROTATE's. Near the end the next segment is made ahead of time;
 // while that fails, what is left is for records that grant nothing.
-Result<void> Log::make_room(const Record& record, const Times& times) {
+Result<void> Log::make_room(bool for_grants, const Times& times) {
   const std::size_t left = slots_ - slot_ - 1;
   if (left == 0) return rotate(times);
   if (spare_ || left > std::min(kReserveSlots, slots_ / 4)) return {};
   auto spare = make_spare(directory_, options_.segment_bytes);
   if (spare) {
     spare_ = std::move(*spare);
-  } else if (is_grant(record)) {
+  } else if (for_grants) {
     return spare.error();
   }
   return {};
 }
 
-Result<void> Log::write(Record& record, const Times& times) {
-  record.seq = link_.next_seq;
-  record.realtime_ns = times.realtime_ns;
-  record.boottime_ns = times.boottime_ns;
-  record.epoch = 0;
-  Bytes256 bytes = encode(record);
-  record.chain = chain_.link(link_.head, std::span(bytes).first<kLinkedBytes>());
-  std::ranges::copy(record.chain, bytes.begin() + at::kChain);
+Result<void> Log::write(std::span<Record> records, const Times& times) {
+  std::array<Bytes256, kMostInOneWrite> slots;
+  Link link = link_;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    Record& record = records[i];
+    record.seq = link.next_seq;
+    record.realtime_ns = times.realtime_ns;
+    record.boottime_ns = times.boottime_ns;
+    record.epoch = 0;
+    slots[i] = encode(record);
+    record.chain = chain_.link(link.head, std::span(slots[i]).first<kLinkedBytes>());
+    std::ranges::copy(record.chain, slots[i].begin() + at::kChain);
+    link = {.head = record.chain, .next_seq = record.seq + 1};
+  }
+  const auto bytes = std::as_bytes(std::span(slots).first(records.size()));
   if (auto done = write_at(file_->get(), slot_ * kRecordBytes, bytes); !done) {
     failure_ = done.error();
     return *failure_;
   }
-  link_ = {.head = record.chain, .next_seq = record.seq + 1};
-  ++slot_;
+  link_ = link;
+  slot_ += records.size();
   return {};
 }
 
@@ -246,7 +263,7 @@ Result<void> Log::rotate(const Times& times) {
   }
   const Rotate plan = plan_rotation(times);
   Record record{.type = Type::kRotate, .own = plan};
-  if (auto done = write(record, times); !done) return done.error();
+  if (auto done = write({&record, 1}, times); !done) return done.error();
   if (auto done = begin_segment(plan.next_segment, times); !done) {
     failure_ = done.error();  // The old segment is closed and there is no new one.
     return *failure_;

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,11 @@ class Log {
   // error that names the first.
   static Result<Log> open(const Options& options);
 
-  // Fills seq, times, epoch and chain of `record` and writes it. Any thread.
-  Result<void> append(Record& record);
+  // Fills seq, times, epoch and chain of each record and writes them, in this order and in as few
+  // writes as their number allows (up to 64 in one). After an error nothing of them may be acted
+  // on, though the first ones may stand in the log. Any thread.
+  Result<void> append(std::span<Record> records);
+  Result<void> append(Record& record) { return append({&record, 1}); }
 
   // Makes everything appended so far survive a power cut. Any thread; does not hold up append().
   Result<void> sync();
@@ -92,9 +96,9 @@ class Log {
   Result<void> begin_segment(std::uint64_t number, const Times& times);
   Result<void> rotate(const Times& times);
   Rotate plan_rotation(const Times& times) const;
-  Result<void> write(Record& record, const Times& times);
+  Result<void> write(std::span<Record> records, const Times& times);
   Result<void> record_clock_step(const Times& times);
-  Result<void> make_room(const Record& record, const Times& times);
+  Result<void> make_room(bool for_grants, const Times& times);
 
   Options options_;
   Directory directory_;

@@ -69,6 +69,39 @@ TEST(Log, ANewLogBeginsWithStartAndEndsWithStop) {
   EXPECT_EQ(std::filesystem::file_size(directory + "/000000000001.hfa"), 4 * kMiB);
 }
 
+TEST(Log, RecordsOfOneAppendFollowEachOtherAlsoAcrossSegments) {
+  const TemporaryDirectory home;
+  auto options = begin_fixed_log(home.path());
+  constexpr std::size_t kSlots = 100;
+  options.segment_bytes = kSlots * kRecordBytes;
+  constexpr std::size_t kAtOnce = 150;  // More than one write, more than what is left of a segment.
+  {
+    auto log = Log::open(options);
+    ASSERT_TRUE(log) << log.error().what();
+    for (std::size_t written = 0; written < 3 * kAtOnce; written += kAtOnce) {
+      std::vector<Record> records;
+      for (std::size_t i = 0; i < kAtOnce; ++i) {
+        records.push_back(test::refused_import(0));
+        records.back().aux = written + i;
+      }
+      ASSERT_TRUE(log->append(records));
+    }
+    ASSERT_TRUE(log->stop());
+  }
+  const auto verdict = verify_directory(home.path());
+  EXPECT_EQ(verdict.status, Status::kOk);
+  std::uint64_t next = 0;
+  bool rotated = false;
+  for (const Record& record : records_in(home.path())) {
+    rotated = rotated || record.type == Type::kRotate;
+    if (record.type == test::refused_import(0).type) {
+      EXPECT_EQ(record.aux, next++);
+    }
+  }
+  EXPECT_TRUE(rotated);
+  EXPECT_EQ(next, 3 * kAtOnce);
+}
+
 TEST(Log, ARecordIsInTheFileWhenAppendReturns) {
   const TemporaryDirectory home;
   auto log = Log::open(begin_fixed_log(home.path()));

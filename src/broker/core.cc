@@ -26,15 +26,21 @@ policy::Verdict no(Reason reason, std::uint64_t n0 = 0, std::uint64_t n1 = 0, st
   return {.reason = reason, .number = {n0, n1, n2, n3}};
 }
 
+// A block's probe stays open from one release to the next, because opening it costs more than
+// asking; so many blocks' at most, as each is a descriptor.
+constexpr std::size_t kProbesKept = 32;
+
 std::uint64_t number_of(std::int32_t pid) { return static_cast<std::uint32_t>(pid); }
 
 // Leases on memfds are no documented promise, and can be switched off (fs.leases-enable): try.
 bool try_leases() {
   const auto file = os::make_memfd("hufu-probe", bytes_of(PageSize::k4KiB), os::Backing::kShmem);
   if (!file) return false;
-  const auto alone = os::held_by_others(file->get());
+  const auto probe = os::HolderProbe::open(file->get());
+  if (!probe) return false;
+  const auto alone = probe->held();
   const auto reader = os::reopen(file->get(), Access::kReadOnly);
-  const auto watched = os::held_by_others(file->get());
+  const auto watched = probe->held();
   return alone && !*alone && reader && watched && *watched;
 }
 
@@ -506,8 +512,7 @@ Answer Core::answer(Asking& asking, const wire::Close& close) {
       record_of(audit::Type::kCloseClaimed, audit::Outcome::kInfo, asking.session, asking.request);
   describe(record, *share, *ledger_.block(share->block));
   record.refs_after -= 1;
-  (void)recorded(record);  // A release is never refused, recorded or not.
-  release(asking.session, *share);
+  release(asking.session, *share, {&record, 1});
   return reply<wire::Close>(asking, {});
 }
 
@@ -682,7 +687,7 @@ void Core::end(SessionId id) {
     (void)recorded(record);
   }
   while (!session->held.empty())
-    release(*session, *ledger_.share(session->held.begin()->first));
+    release(*session, *ledger_.share(session->held.begin()->first), {});
   for (const ShareId share : session->exported) {
     tell(*ledger_.share(share), wire::EventKind::kExporterGone);
   }
@@ -691,20 +696,35 @@ void Core::end(SessionId id) {
   reaper_.take(std::move(gone));
 }
 
-void Core::release(Session& session, Share& share) {
-  const Block& block = *ledger_.block(share.block);
+void Core::release(Session& session, Share& share, std::span<const audit::Record> claim) {
+  std::vector<audit::Record> records(claim.begin(), claim.end());
+  Block& block = *ledger_.block(share.block);
   // With other holders left the kernel could only say "somebody", which is known.
-  if (block.held == 1) prove_release(session, share, block);
+  if (block.held == 1) {
+    if (auto proof = proof_of_release(session, share, block)) records.push_back(*proof);
+  }
+  (void)recorded(records);  // A release is never refused, recorded or not.
   if (share.holders.size() == 1) tell(share, wire::EventKind::kLastImporterLeft);
   std::vector<UniqueFd> gone;
   ledger_.let_go(session, share, gone);
   reaper_.take(std::move(gone));
 }
 
-void Core::prove_release(const Session& session, const Share& share, const Block& block) {
-  if (!leases_work_) return;  // Then the records claim no more than the importer did.
-  const auto held = os::held_by_others(block.fd.get());
-  if (!held) return;
+std::optional<audit::Record> Core::proof_of_release(const Session& session, const Share& share,
+                                                    Block& block) {
+  if (!leases_work_) return std::nullopt;  // Then the records claim no more than the importer did.
+  if (!block.probe) {
+    auto probe = os::HolderProbe::open(block.fd.get());
+    if (!probe) return std::nullopt;
+    block.probe = std::move(*probe);
+    probed_.push_back(block.id);
+    if (probed_.size() > kProbesKept) {
+      if (Block* oldest = ledger_.block(probed_.front())) oldest->probe.reset();
+      probed_.pop_front();
+    }
+  }
+  const auto held = block.probe->held();
+  if (!held) return std::nullopt;
   // Whoever may open the inode by its mode may keep an O_PATH descriptor, which no lease sees: the
   // inode's own user, and root. Only of others is silence a proof.
   const std::uint32_t uid = session.who.connected.uid;
@@ -715,7 +735,7 @@ void Core::prove_release(const Session& session, const Share& share, const Block
   audit::Record record = record_of(type, audit::Outcome::kInfo, session, 0);
   describe(record, share, block);
   record.refs_after -= 1;
-  (void)recorded(record);
+  return record;
 }
 
 std::vector<SessionId> Core::take_superseded() { return std::exchange(superseded_, {}); }
@@ -776,12 +796,16 @@ Answer Core::reply(const Asking& asking, const typename wire::Protocol<Request>:
   return result;
 }
 
-bool Core::recorded(audit::Record& record) {
+bool Core::recorded(std::span<audit::Record> records) {
+  if (records.empty()) return true;
+  const auto grants = [](const audit::Record& record) {
+    return record.outcome == audit::Outcome::kAllow;
+  };
   // A log that was altered before this run records on, but nothing is granted on its word.
-  if (record.outcome == audit::Outcome::kAllow && log_.state() != audit::Log::State::kOpen) {
+  if (std::ranges::any_of(records, grants) && log_.state() != audit::Log::State::kOpen) {
     return false;
   }
-  if (!log_.append(record)) return false;
+  if (!log_.append(records)) return false;
   committer_.nudge();
   return true;
 }

@@ -10,6 +10,7 @@
 // One thread. Nothing here blocks on a peer; the record's write is the only I/O on the way.
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -122,14 +123,16 @@ class Core {
   static Answer decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno = 0);
   template <class Request>
   static Answer reply(const Asking& asking, const typename wire::Protocol<Request>::Reply& body);
-  bool recorded(audit::Record& record);
-  // Ends one hold of a session. When it was the block's last one, the kernel is asked whether
-  // anybody holds the memory all the same.
-  void release(Session& session, Share& share);
+  bool recorded(std::span<audit::Record> records);
+  bool recorded(audit::Record& record) { return recorded({&record, 1}); }
+  // Ends one hold of a session, with what its importer said about it, if anything. When it was the
+  // block's last one, the kernel is asked whether anybody holds the memory all the same.
+  void release(Session& session, Share& share, std::span<const audit::Record> claim);
+  std::optional<audit::Record> proof_of_release(const Session& session, const Share& share,
+                                                Block& block);
   // To whoever watches the share and has an agent.
   void tell(const Share& share, wire::EventKind what);
   wire::ListReply listing_of(const Share& share);
-  void prove_release(const Session& session, const Share& share, const Block& block);
 
   CoreOptions options_;
   KeySeal seal_;
@@ -142,6 +145,7 @@ class Core {
   std::vector<Telling> tellings_;
   std::unordered_map<SessionId, SessionId> agents_;  // Agent connection to its session.
   bool leases_work_;                                 // Tried once, at start.
+  std::deque<BlockId> probed_;                       // Those that may have a probe, oldest first.
   os::PublishedMemory life_;
 };
 

@@ -139,6 +139,7 @@ void Ledger::forget_share_if_over(Share& share) {
 void Ledger::drop_block_if_over(Block& block, std::vector<UniqueFd>& gone) {
   if (block.owner != 0 || block.held != 0) return;
   used_[block.device] -= block.size;
+  if (block.probe) gone.push_back(block.probe->release());
   gone.push_back(std::move(block.fd));
   blocks_.erase(block.id);
 }

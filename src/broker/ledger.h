@@ -26,6 +26,7 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "broker/status_board.h"
+#include "os/memfd.h"
 #include "os/process.h"
 #include "policy/decide.h"
 #include "wire/message.h"
@@ -66,7 +67,8 @@ struct Block {
   std::uint64_t size = 0;
   PageSize page = PageSize::k4KiB;
   wire::Backing backing = wire::Backing::kShmem;
-  UniqueFd fd;                       // The original file; importers get fresh reopens of it.
+  UniqueFd fd;  // The original file; importers get fresh reopens of it.
+  std::optional<os::HolderProbe> probe;
   std::optional<Access> sealed_for;  // Decided by the first export, for good.
   std::uint32_t held = 0;            // By how many (session, share) pairs.
   std::set<ShareId> shares;          // Live ones.

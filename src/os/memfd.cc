@@ -86,12 +86,15 @@ Result<FileFacts> facts_of(int fd) {
                    .inode = status.st_ino};
 }
 
-Result<bool> held_by_others(int fd) {
-  // A file of our own to carry the lease: on the original it would speak of the exporter too.
-  const auto probe = reopen(fd, Access::kReadOnly);
-  if (!probe) return probe.error();
-  if (::fcntl(probe->get(), F_SETLEASE, F_WRLCK) == 0) {
-    (void)::fcntl(probe->get(), F_SETLEASE, F_UNLCK);
+Result<HolderProbe> HolderProbe::open(int fd) {
+  auto file = reopen(fd, Access::kReadOnly);
+  if (!file) return file.error();
+  return HolderProbe(std::move(*file));
+}
+
+Result<bool> HolderProbe::held() const {
+  if (::fcntl(file_.get(), F_SETLEASE, F_WRLCK) == 0) {
+    (void)::fcntl(file_.get(), F_SETLEASE, F_UNLCK);
     return false;
   }
   if (errno == EAGAIN || errno == EBUSY) return true;

@@ -8,6 +8,7 @@
 // file under somebody's mapping, which ends in SIGBUS.
 
 #include <cstdint>
+#include <utility>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -37,11 +38,26 @@ struct FileFacts {
 };
 Result<FileFacts> facts_of(int fd);
 
-// Does anybody but the holders of the ORIGINAL descriptor have the file open or mapped? The kernel
-// grants a write lease only when no reopened file of the inode is left, mappings included; an
-// O_PATH descriptor escapes it. SIGIO must be ignored (the default action of a broken lease ends
-// the process), and nobody may reopen the file meanwhile. Fails where the kernel grants no leases.
-Result<bool> held_by_others(int fd);
+// Asks the kernel whether anybody but the holders of the ORIGINAL descriptor has a file open or
+// mapped. It grants a write lease only when no other reopened file of the inode is left, mappings
+// included; an O_PATH descriptor escapes it. SIGIO must be ignored (the default action of a broken
+// lease ends the process), and nobody may reopen the file while held() runs.
+class HolderProbe {
+ public:
+  // A file description of its own to carry the lease: on the original it would speak of the
+  // exporter too.
+  static Result<HolderProbe> open(int fd);
+
+  // Fails where the kernel grants no leases.
+  Result<bool> held() const;
+
+  UniqueFd release() { return std::move(file_); }
+
+ private:
+  explicit HolderProbe(UniqueFd file) : file_(std::move(file)) {}
+
+  UniqueFd file_;
+};
 
 // Gives the file's pages back to the kernel; every mapping then reads zeros. Best effort: a file
 // sealed against future writes keeps its pages until it is closed.

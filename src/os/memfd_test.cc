@@ -68,17 +68,19 @@ TEST(Lease, SeesReopenedFilesAndTheirMappingsOnly) {
   ASSERT_TRUE(fd);
   void* own = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   ASSERT_NE(own, MAP_FAILED);
-  const auto before = held_by_others(fd->get());
+  const auto probe = HolderProbe::open(fd->get());
+  ASSERT_TRUE(probe);
+  const auto before = probe->held();
   if (!before) GTEST_SKIP() << "SKIPPED: this kernel grants no leases: " << before.error().what();
   EXPECT_FALSE(*before);
 
   auto reader = std::move(*reopen(fd->get(), Access::kReadOnly));
-  EXPECT_TRUE(*held_by_others(fd->get()));
+  EXPECT_TRUE(*probe->held());
   void* mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, reader.get(), 0);
   reader.reset();
-  EXPECT_TRUE(*held_by_others(fd->get())) << "a mapping is a holder after its descriptor closed";
+  EXPECT_TRUE(*probe->held()) << "a mapping is a holder after its descriptor closed";
   ::munmap(mapped, 4096);
-  EXPECT_FALSE(*held_by_others(fd->get()));
+  EXPECT_FALSE(*probe->held());
   ::munmap(own, 4096);
 }
 
