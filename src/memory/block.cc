@@ -13,16 +13,23 @@ Result<Block> Block::make(PageSource& source, const BlockSpec& spec) {
     source.give_back(minted->id, Lent::kNever);
     return mapping.error();
   }
-  Block block(&source, minted->id, std::move(*mapping));
+  Block block(&source, spec, minted->id, std::move(*mapping));
   if (auto committed = block.mapping_.commit(spec.page); !committed) return committed.error();
   return block;
 }
 
-Block::Block(PageSource* source, std::uint64_t id, os::GuardedMapping mapping)
-    : source_(source), id_(id), mapping_(std::move(mapping)) {}
+Block::Block(PageSource* source, const BlockSpec& spec, std::uint64_t id,
+             os::GuardedMapping mapping)
+    : source_(source),
+      spec_(spec),
+      session_(source->session()),
+      id_(id),
+      mapping_(std::move(mapping)) {}
 
 Block::Block(Block&& other) noexcept
     : source_(std::exchange(other.source_, nullptr)),
+      spec_(other.spec_),
+      session_(other.session_),
       id_(other.id_),
       lent_(other.lent_),
       mapping_(std::move(other.mapping_)) {}

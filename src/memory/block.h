@@ -30,18 +30,22 @@ class Block {
   std::uint64_t id() const { return id_; }
   std::uintptr_t base() const { return reinterpret_cast<std::uintptr_t>(mapping_.base()); }
   std::uint64_t length() const { return mapping_.length(); }
+  const BlockSpec& spec() const { return spec_; }
+  std::uint64_t session() const { return session_; }  // The source's, when it was minted.
 
   // Sticky: a file that left this process once is never used for anything else.
   void mark_exported() { lent_ = Lent::kOnce; }
   Lent lent() const { return lent_; }
 
  private:
-  Block(PageSource* source, std::uint64_t id, os::GuardedMapping mapping);
+  Block(PageSource* source, const BlockSpec& spec, std::uint64_t id, os::GuardedMapping mapping);
 
   // First the source, so that no key of it can be imported any more, then the mapping.
   void end();
 
   PageSource* source_;
+  BlockSpec spec_;
+  std::uint64_t session_;
   std::uint64_t id_;
   Lent lent_ = Lent::kNever;
   os::GuardedMapping mapping_;

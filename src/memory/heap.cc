@@ -50,15 +50,19 @@ Error fail_ending(std::uintptr_t base) {
 
 }  // namespace
 
+Retired::~Retired() {
+  if (reserve_ != nullptr) reserve_->keep(std::move(std::get<Block>(memory_)));
+}
+
 bool Retired::lent() const {
   const Block* block = std::get_if<Block>(&memory_);
   return block != nullptr && block->lent() == Lent::kOnce;
 }
 
-Heap::Heap(PageSource& source, int devices) : source_(source) {
+Heap::Heap(PageSource& source, int devices) : source_(source), reserve_(source) {
   slabs_.reserve(static_cast<std::size_t>(devices));
   for (int device = 0; device < devices; ++device) {
-    slabs_.push_back(std::make_unique<Slab>(device, source, registry_));
+    slabs_.push_back(std::make_unique<Slab>(device, reserve_, registry_));
   }
 }
 
@@ -69,18 +73,25 @@ Result<void*> Heap::allocate(int device, const Plan& plan) {
     return fail(Errc::kInvalidDevice, Reason::kNoDevice, "device {} of {}: ids start at 0", device,
                 slabs_.size());
   }
+  auto made = allocate_once(device, plan);
+  const auto lacks_memory = [&] { return !made && made.error().code == Errc::kOutOfMemory; };
+  // What is kept ready may be what is lacking.
+  if (lacks_memory() && give_back_reserve() != 0) made = allocate_once(device, plan);
+  if (lacks_memory() && plan.may_fall_back) made = allocate_once(device, on_small_pages(plan));
+  return made;
+}
+
+Result<void*> Heap::allocate_once(int device, const Plan& plan) {
   if (plan.slab) {
     const auto piece = slabs_[static_cast<std::size_t>(device)]->allocate(plan.reported_size);
     if (!piece) return piece.error();
     return reinterpret_cast<void*>(*piece);
   }
-  auto block = allocate_block(device, plan);
-  if (block || !plan.may_fall_back || block.error().code != Errc::kOutOfMemory) return block;
-  return allocate_block(device, on_small_pages(plan));
+  return allocate_block(device, plan);
 }
 
 Result<void*> Heap::allocate_block(int device, const Plan& plan) {
-  auto block = Block::make(source_, {.device = device, .size = plan.file_size, .page = plan.page});
+  auto block = reserve_.obtain({.device = device, .size = plan.file_size, .page = plan.page});
   if (!block) return block.error();
   const Region region{.base = block->base(),
                       .mapped = plan.file_size,
@@ -146,7 +157,7 @@ Result<Retired> Heap::retire_block(const Region& region) {
   lock.unlock();
   // Out of the registry before its addresses can be given to somebody else.
   registry_.remove(region.base);
-  return Retired(std::move(node.mapped().block));
+  return Retired(&reserve_, std::move(node.mapped().block));
 }
 
 std::optional<Region> Heap::describe(const void* pointer) const {
@@ -268,8 +279,14 @@ BlockState Heap::state_of(const void* base) const {
 Result<Capacity> Heap::capacity(int device) const {
   auto capacity = source_.capacity(device);
   if (!capacity) return capacity;
-  capacity->free += slabs_[static_cast<std::size_t>(device)]->idle_bytes();
+  capacity->free += slabs_[static_cast<std::size_t>(device)]->idle_bytes() + reserve_.bytes(device);
   return capacity;
+}
+
+std::uint64_t Heap::give_back_reserve() {
+  for (const auto& slab : slabs_)
+    slab->give_back_idle();
+  return reserve_.give_back() + source_.give_back_spares();
 }
 
 }  // namespace hufu::memory

@@ -18,7 +18,8 @@
 // memory back and unmaps it, in this order. So an address is never given out again while queued
 // work may use it. A piece of the slab has the two halves, too.
 //
-// Nothing that was given back is used again by this process; the next block is a fresh file.
+// A block that was never lent goes into the reserve (memory/reserve.h) and may be allocated again,
+// by this process; any other is given back, and the next block is a fresh file.
 //
 // Thread-safe. The source outlives the heap.
 
@@ -36,6 +37,7 @@
 #include "base/result.h"
 #include "memory/address_registry.h"
 #include "memory/block.h"
+#include "memory/reserve.h"
 #include "memory/size_rules.h"
 #include "memory/slab.h"
 #include "memory/source.h"
@@ -62,14 +64,22 @@ enum class BlockState : std::uint8_t {
 // Must not outlive the heap.
 class Retired {
  public:
+  ~Retired();
+  Retired(Retired&& other) noexcept
+      : reserve_(std::exchange(other.reserve_, nullptr)), memory_(std::move(other.memory_)) {}
+  Retired& operator=(Retired&&) = delete;
+  Retired(const Retired&) = delete;
+  Retired& operator=(const Retired&) = delete;
+
   // Of a block that was lent: keys to it live until the end.
   bool lent() const;
 
  private:
   friend class Heap;
-  explicit Retired(Block block) : memory_(std::move(block)) {}
+  Retired(Reserve* reserve, Block block) : reserve_(reserve), memory_(std::move(block)) {}
   explicit Retired(Slab::RetiredPiece piece) : memory_(std::move(piece)) {}
 
+  Reserve* reserve_ = nullptr;  // A block goes there.
   std::variant<Block, Slab::RetiredPiece> memory_;
 };
 
@@ -123,8 +133,11 @@ class Heap {
   // Of the block that starts there.
   BlockState state_of(const void* base) const;
 
-  // Free here means free for this process: chunks of the slab that nobody uses count.
+  // Free here means free for this process: what the heap and its source keep ready counts.
   Result<Capacity> capacity(int device) const;
+
+  // Ends what is kept ready, so that others may have it; how many bytes that was.
+  std::uint64_t give_back_reserve();
 
   // For memory that others own and enter themselves: imports, host memory.
   AddressRegistry& registry() { return registry_; }
@@ -137,10 +150,12 @@ class Heap {
     int exports_on_their_way = 0;
   };
 
+  Result<void*> allocate_once(int device, const Plan& plan);
   Result<void*> allocate_block(int device, const Plan& plan);
   Result<Retired> retire_block(const Region& region);
 
   PageSource& source_;
+  Reserve reserve_;
   AddressRegistry registry_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // By device.
   mutable std::mutex mutex_;                  // Guards blocks_ and what is in it.

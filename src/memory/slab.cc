@@ -44,8 +44,8 @@ Slab::Chunk::Chunk(Block made, std::size_t size_class_index)
   }
 }
 
-Slab::Slab(int device, PageSource& source, AddressRegistry& registry)
-    : device_(device), source_(source), registry_(registry), classes_(kStrides.size()) {}
+Slab::Slab(int device, Reserve& reserve, AddressRegistry& registry)
+    : device_(device), reserve_(reserve), registry_(registry), classes_(kStrides.size()) {}
 
 Result<std::uintptr_t> Slab::allocate(std::uint64_t size) {
   const std::lock_guard lock(mutex_);
@@ -129,8 +129,15 @@ std::uint64_t Slab::idle_bytes() const {
   return static_cast<std::uint64_t>(idle) * kChunkBytes;
 }
 
+void Slab::give_back_idle() {
+  const std::lock_guard lock(mutex_);
+  for (SizeClass& size_class : classes_) {
+    if (size_class.idle != nullptr) drop_chunk(std::exchange(size_class.idle, nullptr));
+  }
+}
+
 Result<Slab::Chunk*> Slab::add_chunk(std::size_t size_class) {
-  auto block = Block::make(source_, {.device = device_, .size = kChunkBytes});
+  auto block = reserve_.obtain({.device = device_, .size = kChunkBytes});
   if (!block) return block.error();
   const std::uintptr_t base = block->base();
   registry_.add({.base = base,
@@ -148,7 +155,8 @@ void Slab::drop_chunk(Chunk* chunk) {
   close(chunk);
   // Out of the registry before its addresses can be given to somebody else.
   registry_.remove(chunk->block.base());
-  chunks_.erase(chunk->block.base());
+  auto node = chunks_.extract(chunk->block.base());
+  reserve_.keep(std::move(node.mapped().block));
 }
 
 void Slab::open(Chunk* chunk) {

@@ -27,7 +27,7 @@
 #include "base/result.h"
 #include "memory/address_registry.h"
 #include "memory/block.h"
-#include "memory/source.h"
+#include "memory/reserve.h"
 
 namespace hufu::memory {
 
@@ -35,8 +35,8 @@ inline constexpr std::uint64_t kChunkBytes = 256 * kKiB;
 
 class Slab {
  public:
-  // Chunks come from `source` and are entered in `registry`; both outlive the slab.
-  Slab(int device, PageSource& source, AddressRegistry& registry);
+  // Chunks come from `reserve` and are entered in `registry`; both outlive the slab.
+  Slab(int device, Reserve& reserve, AddressRegistry& registry);
 
   // `size` is the reported size, at most 4064.
   Result<std::uintptr_t> allocate(std::uint64_t size);
@@ -70,8 +70,10 @@ class Slab {
   // The piece in use that contains the address.
   std::optional<Piece> find(std::uintptr_t address) const;
 
-  // Chunks without a piece in use, kept to spare the next allocation a trip to the source.
+  // Chunks without a piece in use.
   std::uint64_t idle_bytes() const;
+  // Puts them into the reserve.
+  void give_back_idle();
 
  private:
   struct Chunk {
@@ -102,7 +104,7 @@ class Slab {
   std::optional<Place> locate(std::uintptr_t address) const;
 
   const int device_;
-  PageSource& source_;
+  Reserve& reserve_;
   AddressRegistry& registry_;
   mutable std::mutex mutex_;
   mutable std::map<std::uintptr_t, Chunk, std::greater<>> chunks_;  // By base.

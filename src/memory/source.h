@@ -22,6 +22,8 @@ struct BlockSpec {
   int device = 0;
   std::uint64_t size = 0;  // Of the file: a multiple of the page.
   PageSize page = PageSize::k4KiB;
+
+  bool operator==(const BlockSpec&) const = default;
 };
 
 struct Minted {
@@ -53,6 +55,15 @@ class PageSource {
   virtual void give_back(std::uint64_t id, Lent lent) = 0;
 
   virtual Result<Capacity> capacity(int device) = 0;
+
+  // Grows when whoever counted the blocks is gone: what was minted before counts nowhere any more.
+  virtual std::uint64_t session() const { return 0; }
+
+  // The heap begins to keep freed blocks: whoever may ask for them must find somebody who listens.
+  virtual void reserve_begins() {}
+
+  // Ends what the source itself has ready beyond what it gave out; how many bytes that was.
+  virtual std::uint64_t give_back_spares() { return 0; }
 };
 
 struct LocalDevices {

@@ -1,17 +1,64 @@
 #include "runtime/broker_source.h"
 
-#include <array>
+#include <algorithm>
 #include <utility>
 
 namespace hufu::runtime {
 
 Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
-  const std::array specs = {wire::MintSpec{
-      .size = spec.size, .page = static_cast<std::uint32_t>(spec.page), .reserved = 0}};
-  auto minted = client_.mint(static_cast<std::uint32_t>(spec.device), specs);
+  std::size_t batch = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    forget_stale();
+    const auto found = std::find_if(spares_.rbegin(), spares_.rend(),
+                                    [&](const Spare& spare) { return spare.spec == spec; });
+    if (found != spares_.rend()) {
+      memory::Minted minted = std::move(found->minted);
+      spares_.erase(std::next(found).base());
+      spare_bytes_ -= spec.size;
+      return minted;
+    }
+    batch = batch_for(spec);
+  }
+  const wire::MintSpec one{
+      .size = spec.size, .page = static_cast<std::uint32_t>(spec.page), .reserved = 0};
+  const auto device = static_cast<std::uint32_t>(spec.device);
+  // Without the lock: the broker may have to ask for the spares before it can answer.
+  auto minted = client_.mint(device, std::vector(batch, one));
+  if (!minted && batch > 1) minted = client_.mint(device, std::vector(1, one));
   if (!minted) return minted.error();
+
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t session = client_.generation();
+  for (std::size_t i = 1; i < minted->size(); ++i) {
+    share::Client::Minted& spare = (*minted)[i];
+    spares_.push_back({.spec = spec,
+                       .session = session,
+                       .minted = {.id = spare.block, .fd = std::move(spare.fd)}});
+    spare_bytes_ += spec.size;
+  }
   share::Client::Minted& block = minted->front();
   return memory::Minted{.id = block.block, .fd = std::move(block.fd)};
+}
+
+std::size_t BrokerSource::batch_for(const memory::BlockSpec& spec) {
+  last_batch_ = spec == last_spec_ ? last_batch_ * 2 : 1;
+  last_spec_ = spec;
+  if (spec.size > kMaxSpareSize) last_batch_ = 1;
+  const std::uint64_t room = (kMaxSpareBytes - std::min(spare_bytes_, kMaxSpareBytes)) / spec.size;
+  last_batch_ = std::min({last_batch_, 1 + static_cast<std::size_t>(room),
+                          1 + kMaxSpares - std::min(spares_.size(), kMaxSpares),
+                          std::size_t{wire::kMaxMint}});
+  return last_batch_;
+}
+
+void BrokerSource::forget_stale() {
+  const std::uint64_t session = client_.generation();
+  std::erase_if(spares_, [&](const Spare& spare) {
+    if (spare.session == session) return false;
+    spare_bytes_ -= spare.spec.size;
+    return true;
+  });
 }
 
 void BrokerSource::give_back(std::uint64_t id, memory::Lent lent) {
@@ -19,10 +66,31 @@ void BrokerSource::give_back(std::uint64_t id, memory::Lent lent) {
   static_cast<void>(client_.free(id, lent == memory::Lent::kOnce).has_value());
 }
 
+std::uint64_t BrokerSource::give_back_spares() {
+  std::vector<Spare> ending;
+  std::uint64_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    forget_stale();
+    ending.swap(spares_);
+    bytes = std::exchange(spare_bytes_, 0);
+    last_batch_ = 0;
+  }
+  for (const Spare& spare : ending)
+    give_back(spare.minted.id, memory::Lent::kNever);
+  return bytes;
+}
+
 Result<memory::Capacity> BrokerSource::capacity(int device) {
   const auto stat = client_.stat(static_cast<std::uint32_t>(device));
   if (!stat) return stat.error();
-  return memory::Capacity{.total = stat->capacity, .free = stat->capacity - stat->used};
+  memory::Capacity capacity{.total = stat->capacity, .free = stat->capacity - stat->used};
+  const std::lock_guard lock(mutex_);
+  forget_stale();
+  for (const Spare& spare : spares_) {
+    if (spare.spec.device == device) capacity.free += spare.spec.size;
+  }
+  return capacity;
 }
 
 }  // namespace hufu::runtime

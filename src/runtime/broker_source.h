@@ -2,8 +2,18 @@
 
 // Where the heap's blocks come from when there is a broker: memory/ knows no broker and share/
 // knows no heap, so they are introduced to each other here.
+//
+// A program that asks for many small blocks of one kind gets them minted several at a time, twice
+// as many with each call: the rest are spares. A spare is an empty file that the broker has charged
+// already; nothing of it is mapped or committed. It counts as free here and goes back on demand.
+// Spares of another kind than the one asked for stay until somebody wants them or the room.
+//
+// Thread-safe.
 
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <vector>
 
 #include "memory/source.h"
 #include "share/client.h"
@@ -12,14 +22,35 @@ namespace hufu::runtime {
 
 class BrokerSource final : public memory::PageSource {
  public:
+  static constexpr std::uint64_t kMaxSpareSize = 2 * kMiB;  // Bigger blocks are minted singly.
+  static constexpr std::uint64_t kMaxSpareBytes = 8 * kMiB;
+  static constexpr std::size_t kMaxSpares = 64;
+
   explicit BrokerSource(share::Client& client) : client_(client) {}
 
   Result<memory::Minted> mint(const memory::BlockSpec& spec) override;
   void give_back(std::uint64_t id, memory::Lent lent) override;
   Result<memory::Capacity> capacity(int device) override;
+  std::uint64_t session() const override { return client_.generation(); }
+  std::uint64_t give_back_spares() override;
 
  private:
+  struct Spare {
+    memory::BlockSpec spec;
+    std::uint64_t session;
+    memory::Minted minted;
+  };
+
+  // How many to mint for this request, the one that is asked for among them.
+  std::size_t batch_for(const memory::BlockSpec& spec);
+  void forget_stale();
+
   share::Client& client_;
+  mutable std::mutex mutex_;
+  std::vector<Spare> spares_;  // The newest last.
+  std::uint64_t spare_bytes_ = 0;
+  memory::BlockSpec last_spec_{};
+  std::size_t last_batch_ = 0;
 };
 
 }  // namespace hufu::runtime

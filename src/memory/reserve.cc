@@ -1,0 +1,63 @@
+#include "memory/reserve.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace hufu::memory {
+
+Result<Block> Reserve::obtain(const BlockSpec& spec) {
+  if (auto warm = take(spec)) return std::move(*warm);
+  return Block::make(source_, spec);
+}
+
+std::optional<Block> Reserve::take(const BlockSpec& spec) {
+  Blocks taken;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+      return block.spec() == spec && !is_stale(block);
+    });
+    if (found == blocks_.end()) return std::nullopt;
+    bytes_ -= found->length();
+    taken.splice(taken.begin(), blocks_, found);
+  }
+  return std::move(taken.front());
+}
+
+void Reserve::keep(Block block) {
+  if (block.lent() == Lent::kOnce || block.length() > kMaxBytes || is_stale(block)) return;
+  Blocks kept;
+  kept.push_back(std::move(block));
+  Blocks ending;  // Outlives the lock: an end asks the broker, and unmaps.
+  bool begins = false;
+  {
+    const std::lock_guard lock(mutex_);
+    begins = blocks_.empty();
+    bytes_ += kept.front().length();
+    blocks_.splice(blocks_.begin(), kept);
+    while (bytes_ > kMaxBytes || blocks_.size() > kMaxBlocks) {
+      bytes_ -= blocks_.back().length();
+      ending.splice(ending.begin(), blocks_, std::prev(blocks_.end()));
+    }
+  }
+  if (begins) source_.reserve_begins();
+}
+
+std::uint64_t Reserve::give_back() {
+  Blocks ending;  // Outlives the lock.
+  const std::lock_guard lock(mutex_);
+  ending.swap(blocks_);
+  return std::exchange(bytes_, 0);
+}
+
+std::uint64_t Reserve::bytes(int device) const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const Block& block : blocks_) {
+    if (block.spec().device == device && !is_stale(block)) bytes += block.length();
+  }
+  return bytes;
+}
+
+}  // namespace hufu::memory
