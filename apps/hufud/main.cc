@@ -36,6 +36,8 @@ struct Settings {
   std::int64_t idle_ms = 10'000;
   bool overcommit = false;
   bool accept_damage = false;
+  std::uint64_t max_sessions = hufu::broker::Limits{}.sessions_per_uid;
+  std::uint64_t max_blocks = hufu::broker::Limits{}.blocks_per_uid;
   int ready_fd = -1;
 };
 
@@ -84,18 +86,14 @@ Result<hufu::broker::ServerOptions> server_options(const Settings& settings) {
   const auto fits = hufu::broker::check_capacity(capacity, settings.devices, settings.overcommit);
   if (!fits) return fits.error();
 
-  const std::uint64_t descriptors = hufu::os::raise_descriptor_limit();
-  constexpr std::uint64_t kOwnDescriptors = 512;
-  if (descriptors < 2 * kOwnDescriptors) {
-    return fail(Errc::kOutOfMemory, Reason::kDescriptors,
-                "the hard limit of file descriptors is {}; the broker needs at least {}: raise it "
-                "with `ulimit -Hn` or LimitNOFILE=",
-                descriptors, 2 * kOwnDescriptors);
-  }
+  const auto limits = hufu::broker::limits_within(
+      {.sessions_per_uid = settings.max_sessions, .blocks_per_uid = settings.max_blocks},
+      hufu::os::raise_descriptor_limit(), hufu::os::has_pidfs());
+  if (!limits) return limits.error();
   options.core = {.mode = hufu::policy::BrokerMode::kPersonal,
                   .devices = settings.devices,
                   .device_capacity = capacity,
-                  .limits = {.blocks = (descriptors - kOwnDescriptors) / 2},
+                  .limits = *limits,
                   .overflow = {.uid = hufu::os::overflow_uid(), .gid = hufu::os::overflow_gid()},
                   .pid = ::getpid(),
                   .uid = ::geteuid()};
@@ -148,6 +146,13 @@ int main(int argc, char** argv) {
   app.add_option("--idle-ms", settings.idle_ms, "Leave after so long without clients; 0: never")
       ->envname("HUFU_IDLE_MS")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--max-sessions", settings.max_sessions, "Processes of one user at a time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--max-blocks", settings.max_blocks,
+                 "Blocks of one user; at most half of (hard limit of descriptors - 512)")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--accept-damage", settings.accept_damage,
                "Grant again although the audit log was found damaged; recorded");

@@ -84,6 +84,14 @@ std::string_view name_of(Reason reason) {
       return "too_many_imports";
     case Reason::kSizeTooLarge:
       return "size_too_large";
+    case Reason::kTooManyBlocks:
+      return "too_many_blocks";
+    case Reason::kTooManyShares:
+      return "too_many_shares";
+    case Reason::kTooManyHolds:
+      return "too_many_holds";
+    case Reason::kTooManyListed:
+      return "too_many_listed";
     case Reason::kAuditFailed:
       return "audit_failed";
     case Reason::kBrokerGone:

@@ -57,9 +57,13 @@ enum class Reason : std::uint16_t {
   kDescriptors = 62,      // [0] descriptors in use [1] limit
   kTooManyExports = 63,   // [0] exports [1] limit
   kMemory = 64,           // [0] bytes asked [1] bytes available
-  kTooManySessions = 65,  // [0] sessions [1] limit
+  kTooManySessions = 65,  // [0] sessions or connections of the user [1] limit
   kTooManyImports = 67,   // [0] imports of the session [1] limit
   kSizeTooLarge = 66,     // [0] bytes asked [1] limit
+  kTooManyBlocks = 68,    // [0] blocks of the user [1] limit
+  kTooManyShares = 69,    // [0] shares of the user, ended but held ones too [1] limit
+  kTooManyHolds = 70,     // [0] imports of the user's processes [1] limit
+  kTooManyListed = 71,    // [0] list entries on the user's shares [1] limit
 
   // The broker's own state.
   kAuditFailed = 80,  // What cannot be recorded is not granted.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "audit/chain.h"
 #include "os/kernel_abi.h"
 #include "os/memfd.h"
+
+#include <sodium.h>
 
 namespace hufu::broker {
 namespace {
@@ -30,7 +33,35 @@ policy::Verdict no(Reason reason, std::uint64_t n0 = 0, std::uint64_t n1 = 0, st
 // asking; so many blocks' at most, as each is a descriptor.
 constexpr std::size_t kProbesKept = 32;
 
+wire::Refusal refusal_of(const policy::Verdict& verdict, int sys_errno = 0) {
+  wire::Refusal body{};
+  body.reason = static_cast<std::uint16_t>(verdict.reason);
+  body.sys_errno = sys_errno;
+  body.number = verdict.number;
+  return body;
+}
+
 std::uint64_t number_of(std::int32_t pid) { return static_cast<std::uint32_t>(pid); }
+
+Result<UniqueFd> dup_of(const UniqueFd& fd) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (copy) return copy;
+  Error error = fail_errno("F_DUPFD_CLOEXEC", errno);
+  error.reason = Reason::kDescriptors;
+  return error;
+}
+
+// Tells a request that came again from another one with the same number. Keyed, so that nobody can
+// prepare two requests that look alike.
+std::uint64_t digest_of(std::span<const std::byte> packet, const DigestKey& key) {
+  std::uint64_t digest = 0;
+  static_assert(sizeof(digest) == crypto_shorthash_BYTES);
+  static_assert(sizeof(DigestKey) == crypto_shorthash_KEYBYTES);
+  crypto_shorthash(reinterpret_cast<unsigned char*>(&digest),
+                   reinterpret_cast<const unsigned char*>(packet.data()), packet.size(),
+                   key.data());
+  return digest;
+}
 
 // Leases on memfds are no documented promise, and can be switched off (fs.leases-enable): try.
 bool try_leases() {
@@ -98,12 +129,18 @@ Core::Core(const CoreOptions& options, KeySeal seal, os::PublishedMemory life, a
       reaper_(reaper),
       ledger_(options.devices),
       leases_work_(try_leases()),
-      life_(std::move(life)) {}
+      life_(std::move(life)) {
+  crypto_shorthash_keygen(digest_key_.data());
+}
 
-bool Core::open(SessionId id, os::PeerIdentity who) {
-  if (ledger_.sessions_of(who.connected.uid) >= options_.limits.sessions_per_uid) return false;
+std::optional<wire::Frame> Core::open(SessionId id, os::PeerIdentity who) {
+  const std::uint64_t open = ledger_.usage_of(who.connected.uid).connections;
+  const std::uint64_t limit = options_.limits.connections_per_uid();
+  if (open >= limit) {
+    return wire::encode_unnumbered(refusal_of(no(Reason::kTooManySessions, open, limit)));
+  }
   ledger_.open_session(id, std::move(who));
-  return true;
+  return std::nullopt;
 }
 
 Answer Core::handle(SessionId id, std::span<const std::byte> packet,
@@ -136,6 +173,14 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
     refused.hang_up = true;
     return refused;
   }
+  const std::uint64_t digest = digest_of(packet, digest_key_);
+  if (request->id <= session->answered.id) {
+    const Answered& last = session->answered;
+    if (request->id == last.id && digest == last.digest) return repeat(asking, *request);
+    Answer refused = refuse(asking, audit::Type::kTripwire, no(Reason::kOutOfOrder));
+    refused.hang_up = true;
+    return refused;
+  }
   const bool opens = asking.kind == wire::Kind::kHello || asking.kind == wire::Kind::kAttach;
   // An agent connection only listens.
   if (session->greeted == opens || agents_.contains(id)) {
@@ -145,19 +190,71 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
   }
   Answer result = std::visit([&](const auto& body) { return answer(asking, body); }, request->body);
   if (request->one_way) result.frame.reset();
+  session->answered = {.id = request->id, .digest = digest, .frame = result.frame};
   return result;
 }
 
+Answer Core::repeat(Asking& asking, const wire::Request& request) {
+  const Session& session = asking.session;
+  Answer again{.frame = session.answered.frame};
+  if (!again.frame) return again;
+  Result<void> taken;
+  const auto take = [&](Result<UniqueFd> fd) {
+    if (fd) {
+      again.fds.push_back(std::move(*fd));
+    } else {
+      taken = fd.error();
+    }
+  };
+  const auto reply_to = [&]<class R>(const R&) {
+    const auto decoded = wire::decode_reply<R>(again.frame->view(), request.id);
+    const auto* body = decoded ? std::get_if<0>(&*decoded) : nullptr;
+    return body == nullptr ? std::nullopt : std::optional(*body);
+  };
+  if (const auto* hello = std::get_if<wire::Hello>(&request.body); hello && reply_to(*hello)) {
+    take(session.board->reader());
+    take(life_.reader());
+  } else if (const auto* mint = std::get_if<wire::Mint>(&request.body)) {
+    if (const auto minted = reply_to(*mint)) {
+      for (std::uint32_t i = 0; i < minted->count; ++i) {
+        const Block* block = ledger_.block(minted->blocks[i]);
+        if (block == nullptr) {
+          return decline(asking, no(Reason::kUnknownBlock, minted->blocks[i]));
+        }
+        take(dup_of(block->fd));
+      }
+    }
+  } else if (const auto* import = std::get_if<wire::Import>(&request.body)) {
+    if (const auto granted = reply_to(*import)) {
+      // No descriptor leaves after WITHDRAW or FREE was answered, not even one granted before.
+      const Share* share = ledger_.share(granted->share);
+      if (share == nullptr || !share->live) return decline(asking, no(Reason::kExportEnded));
+      take(os::reopen(ledger_.block(share->block)->fd.get(), static_cast<Access>(granted->access)));
+    }
+  }
+  if (!taken) return refuse_system(asking, audit::Type::kTripwire, taken.error());
+  return again;
+}
+
 Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
+  const std::uint32_t uid = asking.session.uid();
+  const auto twin = ledger_.twin_of(asking.session);
+  const bool replaces = twin && ledger_.session(*twin)->uid() == uid;
+  const std::uint64_t others = ledger_.usage_of(uid).sessions - (replaces ? 1 : 0);
+  if (others >= options_.limits.sessions_per_uid) {
+    Answer refused = refuse(asking, audit::Type::kTripwire,
+                            no(Reason::kTooManySessions, others, options_.limits.sessions_per_uid));
+    refused.hang_up = true;
+    return refused;
+  }
   auto board = StatusBoard::make();
   if (!board) return refuse_system(asking, audit::Type::kTripwire, board.error());
   auto status = board->reader();
   if (!status) return refuse_system(asking, audit::Type::kTripwire, status.error());
   auto life = life_.reader();
   if (!life) return refuse_system(asking, audit::Type::kTripwire, life.error());
-  asking.session.board = std::make_unique<StatusBoard>(std::move(*board));
-  asking.session.greeted = true;
-  if (const auto twin = ledger_.twin_of(asking.session)) {
+  ledger_.greet(asking.session, std::move(*board));
+  if (twin) {
     end(*twin);
     superseded_.push_back(*twin);
   }
@@ -230,6 +327,10 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   if (mint.device >= options_.devices) {
     return decline(asking, no(Reason::kNoDevice, mint.device, options_.devices));
   }
+  const std::uint64_t blocks = ledger_.usage_of(asking.session.uid()).blocks;
+  if (blocks + mint.count > options_.limits.blocks_per_uid) {
+    return decline(asking, no(Reason::kTooManyBlocks, blocks, options_.limits.blocks_per_uid));
+  }
   if (ledger_.blocks() + mint.count > options_.limits.blocks) {
     return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
   }
@@ -257,10 +358,8 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
         return refuse_system(asking, audit::Type::kTripwire, sealed.error());
       }
     }
-    UniqueFd handed(::fcntl(fd->get(), F_DUPFD_CLOEXEC, 0));
-    if (!handed) {
-      return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
-    }
+    auto handed = dup_of(*fd);
+    if (!handed) return refuse_system(asking, audit::Type::kTripwire, handed.error());
     Block block;
     block.id = random_id();
     block.device = mint.device;
@@ -268,7 +367,7 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
     block.page = *page_size_of(spec.page);
     block.fd = std::move(*fd);
     fresh.push_back(std::move(block));
-    result.fds.push_back(std::move(handed));
+    result.fds.push_back(std::move(*handed));
   }
   wire::MintReply body{};
   body.count = mint.count;
@@ -349,6 +448,11 @@ Answer Core::answer(Asking& asking, const wire::Export& request) {
                   no(Reason::kTooManyExports, asking.session.exported.size(),
                      options_.limits.exports_per_session),
                   record);
+  }
+  if (const std::uint64_t shares = ledger_.usage_of(asking.session.uid()).shares;
+      shares >= options_.limits.shares_per_uid) {
+    return refuse(asking, audit::Type::kExport,
+                  no(Reason::kTooManyShares, shares, options_.limits.shares_per_uid), record);
   }
   const Access access =
       (request.flags & wire::kReadOnly) != 0 ? Access::kReadOnly : Access::kReadWrite;
@@ -470,6 +574,11 @@ Answer Core::answer(Asking& asking, const wire::Import& import) {
   record.access = decided.access;
   record.refs_after = static_cast<std::uint32_t>(share.holders.size() + (repeat ? 0U : 1U));
   if (repeat) record.flags |= kRecordRepeat;
+  if (const std::uint64_t holds = ledger_.usage_of(session.uid()).holds;
+      !repeat && holds >= options_.limits.holds_per_uid) {
+    return refuse(asking, audit::Type::kImport,
+                  no(Reason::kTooManyHolds, holds, options_.limits.holds_per_uid), record);
+  }
   const StatusBoard::Place* place = ledger_.hold(session, share);
   if (place == nullptr) {
     return refuse(asking, audit::Type::kImport,
@@ -573,6 +682,11 @@ Answer Core::answer(Asking& asking, const wire::ListPid& list) {
     fresh.push_back(
         {.pid = pid, .pidfs_inode = inode, .pidfd = inode == 0 ? std::move(*pidfd) : UniqueFd()});
   }
+  if (const std::uint64_t entries = ledger_.usage_of(share.exporter.uid).listed;
+      entries + fresh.size() > options_.limits.listed_per_uid) {
+    return refuse(asking, audit::Type::kListAdd,
+                  no(Reason::kTooManyListed, entries, options_.limits.listed_per_uid), record);
+  }
   for (const ListedProcess& process : fresh) {
     record.aux = number_of(process.pid);
     if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
@@ -580,7 +694,7 @@ Answer Core::answer(Asking& asking, const wire::ListPid& list) {
   const wire::ListPidReply body{
       .added = static_cast<std::uint32_t>(fresh.size()),
       .listed = static_cast<std::uint32_t>(share.listed.size() + fresh.size())};
-  std::ranges::move(fresh, std::back_inserter(share.listed));
+  ledger_.list(share, std::move(fresh));
   return reply<wire::ListPid>(asking, body);
 }
 
@@ -780,12 +894,11 @@ Answer Core::refuse_system(Asking& asking, audit::Type asked, const Error& error
 }
 
 Answer Core::decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno) {
-  wire::Refusal body{};
-  body.reason = static_cast<std::uint16_t>(verdict.reason);
-  body.sys_errno = sys_errno;
-  body.number = verdict.number;
+  const wire::Refusal body = refusal_of(verdict, sys_errno);
   Answer result;
-  result.frame = wire::encode(asking.kind, wire::kReply | wire::kRefused, asking.request, body);
+  result.frame = asking.request == 0 ? wire::encode_unnumbered(body)
+                                     : wire::encode(asking.kind, wire::kReply | wire::kRefused,
+                                                    asking.request, body);
   return result;
 }
 

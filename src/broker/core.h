@@ -21,6 +21,7 @@
 #include "broker/committer.h"
 #include "broker/key_seal.h"
 #include "broker/ledger.h"
+#include "broker/limits.h"
 #include "broker/reaper.h"
 #include "broker/records.h"
 #include "os/process.h"
@@ -28,13 +29,6 @@
 #include "wire/codec.h"
 
 namespace hufu::broker {
-
-// What one peer can make the broker keep. Each names what it bounds; base/reason.h has the refusal.
-struct Limits {
-  std::uint64_t sessions_per_uid = 512;
-  std::uint64_t exports_per_session = 8192;
-  std::uint64_t blocks = 16384;  // Descriptors: one per block.
-};
 
 struct CoreOptions {
   policy::BrokerMode mode = policy::BrokerMode::kPersonal;
@@ -56,14 +50,17 @@ struct Answer {
   std::vector<BlockId> minted;
 };
 
+using DigestKey = std::array<std::uint8_t, 16>;
+
 class Core {
  public:
   // `life` has been claimed by a thread that lives as long as the broker.
   Core(const CoreOptions& options, KeySeal seal, os::PublishedMemory life, audit::Log& log,
        Committer& committer, Reaper& reaper);
 
-  // False when the user has too many sessions: hang up.
-  bool open(SessionId id, os::PeerIdentity who);
+  // Nothing when the connection is let in; else what to say before hanging up: its user has too
+  // many.
+  std::optional<wire::Frame> open(SessionId id, os::PeerIdentity who);
   Answer handle(SessionId id, std::span<const std::byte> packet, const os::Credentials& sender);
   void undelivered(SessionId id, const Answer& answer);
   // The process ended, hung up or said BYE. Safe to call for a session that is already over.
@@ -121,6 +118,8 @@ class Core {
                        std::uint64_t bytes = 0);
   // The same without a record: nothing was attempted that concerns anybody's memory.
   static Answer decline(const Asking& asking, const policy::Verdict& verdict, int sys_errno = 0);
+  // The last request came again: the same answer, with descriptors taken afresh from the books.
+  Answer repeat(Asking& asking, const wire::Request& request);
   template <class Request>
   static Answer reply(const Asking& asking, const typename wire::Protocol<Request>::Reply& body);
   bool recorded(std::span<audit::Record> records);
@@ -144,8 +143,9 @@ class Core {
   std::vector<SessionId> superseded_;
   std::vector<Telling> tellings_;
   std::unordered_map<SessionId, SessionId> agents_;  // Agent connection to its session.
-  bool leases_work_;                                 // Tried once, at start.
-  std::deque<BlockId> probed_;                       // Those that may have a probe, oldest first.
+  DigestKey digest_key_;
+  bool leases_work_;            // Tried once, at start.
+  std::deque<BlockId> probed_;  // Those that may have a probe, oldest first.
   os::PublishedMemory life_;
 };
 

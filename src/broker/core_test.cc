@@ -1,8 +1,10 @@
 #include "broker/core.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -32,10 +34,15 @@ class Broker : public ::testing::Test {
     log_ = std::make_unique<audit::Log>(std::move(*log));
     committer_ = std::make_unique<Committer>(*log_);
     reaper_ = std::make_unique<Reaper>();
+    start({});
+  }
+  // A new broker with these quotas, and both clients at it.
+  void start(const Limits& limits) {
     core_ = std::make_unique<Core>(
-        CoreOptions{.devices = 2, .device_capacity = kMiB, .limits = {.exports_per_session = 4}},
+        CoreOptions{.devices = 2, .device_capacity = kMiB, .limits = limits},
         std::move(*KeySeal::make()), std::move(*os::PublishedMemory::make("life", 4096)), *log_,
         *committer_, *reaper_);
+    request_ = 0;
     join(kExporter);
     join(kImporter);
   }
@@ -54,7 +61,7 @@ class Broker : public ::testing::Test {
     peer.connected = who(id);
     peer.pidfs_inode = 5000 + id;
     peer.pidfd = std::move(*os::open_pidfd(::getpid()));
-    ASSERT_TRUE(core_->open(id, std::move(peer)));
+    ASSERT_FALSE(core_->open(id, std::move(peer)));
   }
   void join(SessionId id) {
     connect(id);
@@ -307,11 +314,297 @@ TEST_F(Broker, TheFirstExportDecidesReadOnlyForGood) {
   }
 }
 
-TEST_F(Broker, ExportsHaveALimit) {
+// Each quota is reached, its refusal names use and limit, and what is given back counts no more.
+class Quota : public Broker {
+ protected:
+  template <class R>
+  void expect_refused(const Answer& answer, Reason reason, std::uint64_t use, std::uint64_t limit) {
+    auto decoded = answer.frame ? wire::decode_reply<R>(answer.frame->view(), request_)
+                                : std::optional<wire::Answer<R>>();
+    const auto* refusal = decoded ? std::get_if<wire::Refusal>(&*decoded) : nullptr;
+    ASSERT_NE(refusal, nullptr);
+    EXPECT_EQ(static_cast<Reason>(refusal->reason), reason);
+    EXPECT_EQ(refusal->number[0], use);
+    EXPECT_EQ(refusal->number[1], limit);
+  }
+  static wire::Mint one_page() {
+    wire::Mint mint{};
+    mint.count = 1;
+    mint.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
+    return mint;
+  }
+  std::uint64_t import(SessionId id, const std::string& key) {
+    const auto grant = ok<wire::Import>(ask(id, import_of(key)));
+    return grant ? grant->share : 0;
+  }
+};
+
+TEST_F(Quota, OfSessionsIsSaidInAnswerToHello) {
+  start({.sessions_per_uid = 2});
+  connect(3);
+  const Answer answer = ask(3, wire::Hello{});
+  expect_refused<wire::Hello>(answer, Reason::kTooManySessions, 2, 2);
+  EXPECT_TRUE(answer.hang_up);
+  EXPECT_EQ(records().back().reason, Reason::kTooManySessions);
+  core_->end(3);
+  core_->end(kImporter);
+  join(4);
+}
+
+TEST_F(Quota, OfSessionsDoesNotCountTheOneThatIsReplaced) {
+  start({.sessions_per_uid = 2});
+  os::PeerIdentity peer;
+  peer.connected = who(kExporter);
+  peer.pidfs_inode = 5000 + kExporter;
+  peer.pidfd = std::move(*os::open_pidfd(::getpid()));
+  ASSERT_FALSE(core_->open(3, std::move(peer)));
+  const auto frame = wire::encode(wire::Kind::kHello, 0, ++request_, wire::Hello{});
+  EXPECT_TRUE(ok<wire::Hello>(core_->handle(3, frame.view(), who(kExporter))));
+}
+
+TEST_F(Quota, OfConnectionsIsSaidBeforeAnythingIsAsked) {
+  start({.sessions_per_uid = 2});
+  const std::uint64_t limit = Limits{.sessions_per_uid = 2}.connections_per_uid();
+  for (SessionId id = 3; id <= limit; ++id)
+    connect(id);
+  os::PeerIdentity late;
+  late.connected = who(1000);
+  const auto frame = core_->open(1000, std::move(late));
+  ASSERT_TRUE(frame);
+  const auto refusal = wire::decode_unnumbered(frame->view());
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(static_cast<Reason>(refusal->reason), Reason::kTooManySessions);
+  EXPECT_EQ(refusal->number[0], limit);
+  EXPECT_EQ(refusal->number[1], limit);
+
+  os::PeerIdentity other;
+  other.connected = {.pid = 77, .uid = 1001, .gid = 1001};
+  EXPECT_FALSE(core_->open(1001, std::move(other))) << "another user has a quota of its own";
+}
+
+TEST_F(Quota, OfBlocksIsTheUsersAndCountsFreedOnesThatAreHeld) {
+  start({.blocks_per_uid = 2});
   const BlockId block = mint(kExporter);
-  for (int i = 0; i < 4; ++i)
-    ASSERT_FALSE(export_block(block).empty());
-  EXPECT_EQ(refused<wire::Export>(ask(kExporter, whole(block))), Reason::kTooManyExports);
+  const std::uint64_t held = import(kImporter, export_block(block));
+  mint(kImporter);
+  expect_refused<wire::Mint>(ask(kExporter, one_page()), Reason::kTooManyBlocks, 2, 2);
+  ASSERT_TRUE(ok<wire::Free>(ask(kExporter, wire::Free{block})));
+  expect_refused<wire::Mint>(ask(kExporter, one_page()), Reason::kTooManyBlocks, 2, 2);
+  ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{held})));
+  EXPECT_TRUE(ok<wire::Mint>(ask(kExporter, one_page())));
+}
+
+TEST_F(Quota, OfBlocksIsJudgedForTheWholeRequest) {
+  start({.blocks_per_uid = 2});
+  wire::Mint three{};
+  three.count = 3;
+  for (std::size_t i = 0; i < 3; ++i)
+    three.specs[i] = {.size = 4096, .page = 4096, .reserved = 0};
+  expect_refused<wire::Mint>(ask(kExporter, three), Reason::kTooManyBlocks, 0, 2);
+  EXPECT_EQ(core_->ledger().blocks(), 0U);
+}
+
+TEST_F(Quota, OfDescriptorsIsEverybodysTogether) {
+  start({.blocks = 1});
+  mint(kExporter);
+  expect_refused<wire::Mint>(ask(kImporter, one_page()), Reason::kDescriptors, 1, 1);
+}
+
+TEST_F(Quota, OfExportsIsTheSessionsLiveOnes) {
+  start({.exports_per_session = 4});
+  const BlockId block = mint(kExporter);
+  std::string key;
+  for (int i = 0; i < 4; ++i) {
+    key = export_block(block);
+    ASSERT_FALSE(key.empty());
+  }
+  expect_refused<wire::Export>(ask(kExporter, whole(block)), Reason::kTooManyExports, 4, 4);
+  ASSERT_TRUE(ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())})));
+  EXPECT_FALSE(export_block(block).empty());
+}
+
+// Export, import, withdraw, again: each leaves a dead share that the importer holds.
+TEST_F(Quota, OfSharesCountsEndedOnesThatAreHeld) {
+  start({.shares_per_uid = 3});
+  const BlockId block = mint(kExporter);
+  std::uint64_t held = 0;
+  for (int i = 0; i < 3; ++i) {
+    const std::string key = export_block(block);
+    held = import(kImporter, key);
+    ASSERT_NE(held, 0U);
+    ASSERT_TRUE(ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())})));
+  }
+  expect_refused<wire::Export>(ask(kExporter, whole(block)), Reason::kTooManyShares, 3, 3);
+  ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{held})));
+  EXPECT_FALSE(export_block(block).empty());
+}
+
+TEST_F(Quota, OfHoldsIsTheImportersUsersAndARepeatIsFree) {
+  start({.holds_per_uid = 2});
+  const BlockId block = mint(kExporter);
+  const std::string one = export_block(block);
+  const std::string two = export_block(block);
+  const std::string three = export_block(block);
+  const std::uint64_t held = import(kImporter, one);
+  ASSERT_NE(import(kExporter, two), 0U);
+  expect_refused<wire::Import>(ask(kImporter, import_of(three)), Reason::kTooManyHolds, 2, 2);
+  EXPECT_EQ(import(kImporter, one), held);
+  ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{held})));
+  EXPECT_NE(import(kImporter, three), 0U);
+}
+
+// D16: the words of the session's status memory.
+TEST_F(Quota, OfImportsIsWhatTheStatusMemoryHolds) {
+  const BlockId block = mint(kExporter);
+  constexpr std::uint64_t kWords = wire::kStatusWords - 1;
+  std::uint64_t held = 0;
+  for (std::uint64_t i = 0; i < kWords; ++i) {
+    held = import(kImporter, export_block(block));
+    ASSERT_NE(held, 0U) << i;
+  }
+  const std::string key = export_block(block);
+  expect_refused<wire::Import>(ask(kImporter, import_of(key)), Reason::kTooManyImports, kWords,
+                               kWords);
+  ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{held})));
+  EXPECT_NE(import(kImporter, key), 0U);
+}
+
+TEST_F(Quota, OfListEntriesIsTheExportersUsersAndEndsWithTheShare) {
+  start({.listed_per_uid = 1});
+  const std::string one = export_block(mint(kExporter), 0);
+  const std::string two = export_block(mint(kExporter), 0);
+  wire::ListPid list{};
+  list.key = wire::key_text(one.c_str());
+  list.count = 1;
+  list.pids[0] = ::getpid();
+  ASSERT_TRUE(ok<wire::ListPid>(ask(kExporter, list)));
+  EXPECT_TRUE(ok<wire::ListPid>(ask(kExporter, list))) << "who is listed takes no second entry";
+  list.key = wire::key_text(two.c_str());
+  expect_refused<wire::ListPid>(ask(kExporter, list), Reason::kTooManyListed, 1, 1);
+  ASSERT_TRUE(ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::key_text(one.c_str())})));
+  EXPECT_TRUE(ok<wire::ListPid>(ask(kExporter, list)));
+}
+
+TEST_F(Quota, OfWhoIsGoneIsForgotten) {
+  const std::string key = export_block(mint(kExporter), 0);
+  wire::ListPid list{};
+  list.key = wire::key_text(key.c_str());
+  list.count = 1;
+  list.pids[0] = ::getpid();
+  ASSERT_TRUE(ok<wire::ListPid>(ask(kExporter, list)));
+  ASSERT_NE(import(kImporter, export_block(mint(kExporter))), 0U);
+  const Usage usage = core_->ledger().usage_of(1000);
+  EXPECT_EQ(
+      usage,
+      (Usage{.connections = 2, .sessions = 2, .blocks = 2, .shares = 2, .holds = 1, .listed = 1}));
+  core_->end(kExporter);
+  core_->end(kImporter);
+  EXPECT_EQ(core_->ledger().usage_of(1000), Usage{});
+}
+
+// D19: the last request sent again is answered from what is there.
+class Repeat : public Broker {
+ protected:
+  template <class R>
+  Answer again(SessionId id, const R& request) {
+    const auto frame = wire::encode(wire::Protocol<R>::kKind, 0, request_, request);
+    return core_->handle(id, frame.view(), who(id));
+  }
+  static bool same(const Answer& one, const Answer& two) {
+    return one.frame && two.frame && std::ranges::equal(one.frame->view(), two.frame->view());
+  }
+};
+
+TEST_F(Repeat, OfMintIsOneChargeAndTheSameMemory) {
+  wire::Mint mint{};
+  mint.count = 2;
+  mint.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
+  mint.specs[1] = {.size = 8192, .page = 4096, .reserved = 0};
+  const Answer first = ask(kExporter, mint);
+  const Answer second = again(kExporter, mint);
+  EXPECT_TRUE(same(first, second));
+  EXPECT_EQ(core_->ledger().used(0), 12'288U);
+  ASSERT_EQ(second.fds.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(os::facts_of(first.fds[i].get())->inode, os::facts_of(second.fds[i].get())->inode);
+  }
+}
+
+TEST_F(Repeat, OfImportIsOneRecordOneCountAndAFreshDescriptor) {
+  const std::string key = export_block(mint(kExporter), wire::kAnyProcess | wire::kReadOnly);
+  const Answer first = ask(kImporter, import_of(key));
+  const auto written = records().size();
+  const Answer second = again(kImporter, import_of(key));
+  EXPECT_TRUE(same(first, second));
+  EXPECT_EQ(records().size(), written);
+  EXPECT_EQ(core_->ledger().usage_of(1000).holds, 1U);
+  EXPECT_EQ(core_->ledger().share_after(0)->imports, 1U);
+  ASSERT_EQ(second.fds.size(), 1U);
+  EXPECT_EQ(::fcntl(second.fds[0].get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+}
+
+TEST_F(Repeat, OfExportIsTheSameKey) {
+  const BlockId block = mint(kExporter);
+  const Answer first = ask(kExporter, whole(block));
+  EXPECT_TRUE(same(first, again(kExporter, whole(block))));
+  EXPECT_EQ(core_->ledger().shares(), 1U);
+}
+
+TEST_F(Repeat, OfHelloIsTheSameSession) {
+  connect(3);
+  const Answer first = ask(3, wire::Hello{});
+  const Answer second = again(3, wire::Hello{});
+  EXPECT_TRUE(same(first, second));
+  EXPECT_EQ(second.fds.size(), wire::kHelloDescriptors);
+  EXPECT_FALSE(second.hang_up);
+  EXPECT_EQ(core_->ledger().usage_of(1000).sessions, 3U);
+}
+
+TEST_F(Repeat, OfARefusalIsTheSameRefusalAndNoSecondRecord) {
+  const auto request = import_of(std::string(64, 'A'));
+  const Answer first = ask(kImporter, request);
+  const auto written = records().size();
+  EXPECT_TRUE(same(first, again(kImporter, request)));
+  EXPECT_EQ(records().size(), written);
+}
+
+TEST_F(Repeat, OfImportGivesNothingOnceTheShareHasEnded) {
+  const std::string key = export_block(mint(kExporter));
+  ASSERT_TRUE(ok<wire::Import>(ask(kImporter, import_of(key))));
+  const std::uint64_t asked = request_;
+  ASSERT_TRUE(ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())})));
+  request_ = asked;
+  const Answer second = again(kImporter, import_of(key));
+  EXPECT_EQ(refused<wire::Import>(second), Reason::kExportEnded);
+  EXPECT_TRUE(second.fds.empty());
+}
+
+TEST_F(Repeat, OfAOneWayRequestIsSilence) {
+  const BlockId block = mint(kExporter);
+  EXPECT_FALSE(ask(kExporter, wire::Free{block}, wire::kOneWay).frame);
+  const auto frame = wire::encode(wire::Kind::kFree, wire::kOneWay, request_, wire::Free{block});
+  const auto written = records().size();
+  const Answer second = core_->handle(kExporter, frame.view(), who(kExporter));
+  EXPECT_FALSE(second.frame);
+  EXPECT_FALSE(second.hang_up);
+  EXPECT_EQ(records().size(), written) << "a second FREE would be recorded as a denial";
+}
+
+TEST_F(Repeat, OfANumberForSomethingElseIsOutOfOrder) {
+  mint(kExporter);
+  const Answer other = again(kExporter, wire::Stat{});
+  EXPECT_EQ(refused<wire::Stat>(other), Reason::kOutOfOrder);
+  EXPECT_TRUE(other.hang_up);
+}
+
+TEST_F(Repeat, OfAnEarlierRequestIsOutOfOrder) {
+  const BlockId block = mint(kExporter);
+  ask(kExporter, wire::Stat{});
+  const auto frame = wire::encode(wire::Kind::kFree, 0, --request_, wire::Free{block});
+  const Answer late = core_->handle(kExporter, frame.view(), who(kExporter));
+  EXPECT_EQ(refused<wire::Free>(late), Reason::kOutOfOrder);
+  EXPECT_TRUE(late.hang_up);
+  EXPECT_EQ(core_->ledger().used(0), 4096U);
 }
 
 TEST_F(Broker, WhatWasNotDeliveredIsTakenBack) {
@@ -329,7 +622,7 @@ TEST_F(Broker, TheSameProcessAgainEndsItsOldSession) {
   peer.connected = who(kExporter);
   peer.pidfs_inode = 5000 + kExporter;
   peer.pidfd = std::move(*os::open_pidfd(::getpid()));
-  ASSERT_TRUE(core_->open(3, std::move(peer)));
+  ASSERT_FALSE(core_->open(3, std::move(peer)));
   const auto frame = wire::encode(wire::Kind::kHello, 0, ++request_, wire::Hello{});
   const Answer answer = core_->handle(3, frame.view(), who(kExporter));
   ASSERT_TRUE(ok<wire::Hello>(answer));
@@ -345,9 +638,11 @@ TEST_F(Broker, NothingBeforeHello) {
 }
 
 TEST_F(Broker, GarbageEndsTheConnectionAndIsRecorded) {
-  const std::vector<std::byte> garbage(40, std::byte{0xa5});
+  const std::vector<std::byte> garbage(8, std::byte{0xa5});
   const Answer answer = core_->handle(kImporter, garbage, who(kImporter));
   EXPECT_TRUE(answer.hang_up);
+  ASSERT_TRUE(answer.frame);
+  EXPECT_TRUE(wire::decode_unnumbered(answer.frame->view())) << "there is no number to repeat";
   EXPECT_EQ(records().back().outcome, audit::Outcome::kDeny);
 }
 
@@ -393,7 +688,7 @@ class Agents : public Broker {
     peer.connected = who(id);
     peer.pidfs_inode = 5000 + id;
     peer.pidfd = std::move(*os::open_pidfd(::getpid()));
-    ASSERT_TRUE(core_->open(agent, std::move(peer)));
+    ASSERT_FALSE(core_->open(agent, std::move(peer)));
   }
   template <class R>
   Answer ask_as(SessionId connection, SessionId process, const R& request) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 
 namespace hufu::broker {
 
@@ -9,6 +10,7 @@ Session& Ledger::open_session(SessionId id, os::PeerIdentity who) {
   Session& session = sessions_[id];
   session.id = id;
   session.who = std::move(who);
+  count(session.uid(), &Usage::connections, 1);
   return session;
 }
 
@@ -17,9 +19,27 @@ Session* Ledger::session(SessionId id) {
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
-std::size_t Ledger::sessions_of(std::uint32_t uid) const {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      sessions_, [&](const auto& entry) { return entry.second.who.connected.uid == uid; }));
+void Ledger::greet(Session& session, StatusBoard board) {
+  session.board = std::make_unique<StatusBoard>(std::move(board));
+  session.greeted = true;
+  count(session.uid(), &Usage::sessions, 1);
+}
+
+Usage Ledger::usage_of(std::uint32_t uid) const {
+  const auto found = usage_.find(uid);
+  return found == usage_.end() ? Usage{} : found->second;
+}
+
+void Ledger::count(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t more) {
+  if (more != 0) usage_[uid].*what += more;
+}
+
+void Ledger::uncount(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t less) {
+  if (less == 0) return;
+  const auto found = usage_.find(uid);
+  assert(found != usage_.end() && found->second.*what >= less);
+  found->second.*what -= less;
+  if (found->second == Usage{}) usage_.erase(found);
 }
 
 std::optional<SessionId> Ledger::twin_of(const Session& session) const {
@@ -34,6 +54,8 @@ std::optional<SessionId> Ledger::twin_of(const Session& session) const {
 
 Block& Ledger::add_block(Session& owner, Block block) {
   block.owner = owner.id;
+  block.uid = owner.uid();
+  count(block.uid, &Usage::blocks, 1);
   const BlockId id = block.id;
   owner.blocks.insert(id);
   owner.bytes += block.size;
@@ -49,6 +71,7 @@ Block* Ledger::block(BlockId id) {
 Share& Ledger::add_share(Session& exporter, Block& block, Share share) {
   const ShareId id = share.id;
   share.block = block.id;
+  count(share.exporter.uid, &Usage::shares, 1);
   exporter.exported.insert(id);
   block.shares.insert(id);
   return shares_.emplace(id, std::move(share)).first->second;
@@ -64,10 +87,20 @@ const Share* Ledger::share_after(ShareId after) const {
   return found == shares_.end() ? nullptr : &found->second;
 }
 
+void Ledger::list(Share& share, std::vector<ListedProcess> more) {
+  count(share.exporter.uid, &Usage::listed, more.size());
+  std::ranges::move(more, std::back_inserter(share.listed));
+}
+
+void Ledger::forget_list(Share& share) {
+  uncount(share.exporter.uid, &Usage::listed, share.listed.size());
+  share.listed.clear();
+}
+
 void Ledger::end_share(Share& share) {
   if (!share.live) return;
   share.live = false;
-  share.listed.clear();
+  forget_list(share);
   if (Session* exporter = session(share.exporter.session)) exporter->exported.erase(share.id);
   if (Block* of = block(share.block)) of->shares.erase(share.id);
   for (const SessionId holder : share.holders) {
@@ -93,6 +126,7 @@ const StatusBoard::Place* Ledger::hold(Session& session, Share& share) {
   const auto place = session.board->take();
   if (!place) return nullptr;
   share.holders.insert(session.id);
+  count(session.uid(), &Usage::holds, 1);
   ++share.imports;
   ++block(share.block)->held;
   return &session.held.emplace(share.id, *place).first->second;
@@ -107,6 +141,7 @@ void Ledger::let_go(Session& session, Share& share, std::vector<UniqueFd>& gone)
     share.watchers.erase(session.id);
     session.watched.erase(share.id);
   }
+  uncount(session.uid(), &Usage::holds, 1);
   Block* of = block(share.block);
   --of->held;
   forget_share_if_over(share);
@@ -126,6 +161,8 @@ void Ledger::end_session(Session& session, std::vector<UniqueFd>& gone) {
     free_block(session, *block(id), gone);
   for (const ShareId id : session.watched)
     share(id)->watchers.erase(session.id);
+  if (session.greeted) uncount(session.uid(), &Usage::sessions, 1);
+  uncount(session.uid(), &Usage::connections, 1);
   sessions_.erase(session.id);
 }
 
@@ -133,6 +170,7 @@ void Ledger::forget_share_if_over(Share& share) {
   if (share.live || !share.holders.empty()) return;
   for (const SessionId watcher : share.watchers)
     session(watcher)->watched.erase(share.id);
+  uncount(share.exporter.uid, &Usage::shares, 1);
   shares_.erase(share.id);
 }
 
@@ -140,6 +178,7 @@ void Ledger::drop_block_if_over(Block& block, std::vector<UniqueFd>& gone) {
   if (block.owner != 0 || block.held != 0) return;
   used_[block.device] -= block.size;
   if (block.probe) gone.push_back(block.probe->release());
+  uncount(block.uid, &Usage::blocks, 1);
   gone.push_back(std::move(block.fd));
   blocks_.erase(block.id);
 }

@@ -10,7 +10,9 @@
 //   * a share of a session that ended, or of a freed block, is not live, and never becomes live;
 //   * a share is forgotten when it is neither live nor held;
 //   * a session holds a share once or not at all (the client counts its own opens, D17);
-//   * the status word of a hold says live exactly while the share is.
+//   * the status word of a hold says live exactly while the share is;
+//   * what a user makes the broker keep is counted under the uid that caused it, whoever owns it
+//     now: a freed block that importers hold is still its maker's.
 // Nothing here does I/O or decides anything. Descriptors of blocks that cease to exist are handed
 // out, to be closed where closing may take time.
 
@@ -29,6 +31,7 @@
 #include "os/memfd.h"
 #include "os/process.h"
 #include "policy/decide.h"
+#include "wire/codec.h"
 #include "wire/message.h"
 
 namespace hufu::broker {
@@ -37,6 +40,13 @@ using SessionId = std::uint64_t;
 using BlockId = std::uint64_t;
 using ShareId = std::uint64_t;
 using PublicId = std::array<std::uint8_t, 16>;
+
+// The last request of a session and what it was answered: sent again, it is not carried out again.
+struct Answered {
+  std::uint64_t id = 0;
+  std::uint64_t digest = 0;          // Of the whole request.
+  std::optional<wire::Frame> frame;  // Nothing after a one-way request.
+};
 
 struct Session {
   SessionId id = 0;
@@ -50,7 +60,9 @@ struct Session {
   std::set<ShareId> watched;                   // Of those it exported or holds.
   SessionId agent = 0;                         // The connection that is told of events; 0: none.
   std::uint64_t bytes = 0;                     // Of its blocks.
+  Answered answered;
 
+  std::uint32_t uid() const { return who.connected.uid; }
   policy::Process process() const {
     return {.pid = who.connected.pid,
             .pidfs_inode = who.pidfs_inode,
@@ -62,7 +74,8 @@ struct Session {
 
 struct Block {
   BlockId id = 0;
-  SessionId owner = 0;  // 0: freed, kept for those who still hold a share.
+  SessionId owner = 0;    // 0: freed, kept for those who still hold a share.
+  std::uint32_t uid = 0;  // Of who had it made.
   std::uint32_t device = 0;
   std::uint64_t size = 0;
   PageSize page = PageSize::k4KiB;
@@ -110,6 +123,18 @@ struct Share {
   bool whole_block(const Block& of) const { return range.offset == 0 && range.size == of.size; }
 };
 
+// What one user makes the broker keep.
+struct Usage {
+  std::uint64_t connections = 0;
+  std::uint64_t sessions = 0;  // Connections that said HELLO.
+  std::uint64_t blocks = 0;
+  std::uint64_t shares = 0;  // Live, or held by somebody.
+  std::uint64_t holds = 0;
+  std::uint64_t listed = 0;  // List entries of its shares.
+
+  friend bool operator==(const Usage&, const Usage&) = default;
+};
+
 class Ledger {
  public:
   explicit Ledger(std::uint32_t devices) : used_(devices, 0) {}
@@ -117,7 +142,9 @@ class Ledger {
   Session& open_session(SessionId id, os::PeerIdentity who);
   Session* session(SessionId id);
   std::size_t sessions() const { return sessions_.size(); }
-  std::size_t sessions_of(std::uint32_t uid) const;
+  // HELLO was answered.
+  void greet(Session& session, StatusBoard board);
+  Usage usage_of(std::uint32_t uid) const;
   // The other session of the same process, if there is one (it called exec, or lost its socket).
   std::optional<SessionId> twin_of(const Session& session) const;
 
@@ -131,6 +158,8 @@ class Ledger {
   std::size_t shares() const { return shares_.size(); }
   // The live or held share with the smallest id above `after`.
   const Share* share_after(ShareId after) const;
+
+  void list(Share& share, std::vector<ListedProcess> more);
 
   // Each of these takes the session's claim away; descriptors of blocks that thereby cease to exist
   // are appended to `gone`.
@@ -147,10 +176,16 @@ class Ledger {
   void forget_share_if_over(Share& share);
   void drop_block_if_over(Block& block, std::vector<UniqueFd>& gone);
 
+  void forget_list(Share& share);
+  // Adds to one counter of a user; a user of whom nothing is kept is forgotten.
+  void count(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t more);
+  void uncount(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t less);
+
   std::unordered_map<SessionId, Session> sessions_;
   std::unordered_map<BlockId, Block> blocks_;
   std::map<ShareId, Share> shares_;  // Ordered: `hufu ls` walks it in steps.
   std::vector<std::uint64_t> used_;
+  std::map<std::uint32_t, Usage> usage_;
 };
 
 }  // namespace hufu::broker

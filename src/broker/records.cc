@@ -44,6 +44,7 @@ void describe(audit::Record& record, const Share& share, const Block& block) {
 std::int32_t acl_code_of(Reason reason) {
   constexpr std::int32_t kNoPermission = 207006;
   constexpr std::int32_t kNoResource = 207005;
+  constexpr std::int32_t kNoMemory = 207001;
   constexpr std::int32_t kParameter = 107000;
   constexpr std::int32_t kUnregisteredAddress = 200100;
   constexpr std::int32_t kDriver = 507899;
@@ -53,7 +54,14 @@ std::int32_t acl_code_of(Reason reason) {
     case Reason::kListFull:
     case Reason::kTooManyExports:
     case Reason::kTooManyImports:
+    case Reason::kTooManySessions:
+    case Reason::kTooManyShares:
+    case Reason::kTooManyHolds:
+    case Reason::kTooManyListed:
       return kNoResource;
+    case Reason::kDescriptors:
+    case Reason::kMemory:
+      return kNoMemory;
     case Reason::kEmptyRange:
       return kParameter;
     case Reason::kUnregistered:

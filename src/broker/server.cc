@@ -137,7 +137,10 @@ void Server::admit(UniqueFd socket) {
   if (!who) return;
   const SessionId id = next_session_++;
   const int pidfd = who->pidfd.get();
-  if (!core_.open(id, std::move(*who))) return;
+  if (const auto refusal = core_.open(id, std::move(*who))) {
+    (void)os::send(socket.get(), refusal->view(), {});
+    return;
+  }
   const bool watched = loop_.watch(socket.get(), socket_token(id)).has_value() &&
                        loop_.watch(pidfd, process_token(id)).has_value();
   connections_.emplace(id, Connection{.socket = std::move(socket), .pidfd = pidfd});

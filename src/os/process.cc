@@ -88,6 +88,11 @@ std::uint64_t pidfs_inode_of(int pidfd) {
   return ::fstat(pidfd, &status) == 0 ? status.st_ino : 0;
 }
 
+bool has_pidfs() {
+  const auto self = open_pidfd(::getpid());
+  return self && pidfs_inode_of(self->get()) != 0;
+}
+
 Result<PeerIdentity> identify_peer(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);

@@ -22,6 +22,7 @@ Result<UniqueFd> open_pidfd(std::int32_t pid);
 bool has_ended(int pidfd);
 // 0 where the kernel has no pidfs.
 std::uint64_t pidfs_inode_of(int pidfd);
+bool has_pidfs();
 
 struct PeerIdentity {
   Credentials connected;              // At connect(), from SO_PEERCRED.

@@ -214,6 +214,7 @@ struct Client::State {
   void lose_session();
   Error give_up(Error error);
   Error hung_up(wire::Kind kind);
+  Error parted(wire::Kind kind);
   Error silent(std::string_view what, int waited_ms);
 
   std::uint64_t next_request_ = 1;
@@ -240,6 +241,16 @@ Error Client::State::hung_up(wire::Kind kind) {
                       "{}: the broker (pid {}, {}) ended or hung up; its keys and blocks are dead, "
                       "mappings stay: try again",
                       word_of(kind), broker_pid_, state_of_process(broker_pid_)));
+}
+
+// The connection is broken. Whoever hangs up without having read a request (too many connections of
+// this user) says why before: the kernel reports the break first and then still has the packet.
+Error Client::State::parted(wire::Kind kind) {
+  std::array<std::byte, wire::kMaxMessage + 1> buffer{};
+  const auto packet = os::receive(socket.get(), buffer, nullptr);
+  const auto refusal = packet ? wire::decode_unnumbered(packet->bytes) : std::nullopt;
+  if (!refusal) return hung_up(kind);
+  return give_up(to_error(*refusal, context(word_of(kind))));
 }
 
 Error Client::State::silent(std::string_view what, int waited_ms) {
@@ -406,7 +417,7 @@ Result<void> Client::State::transmit(std::span<const std::byte> bytes, wire::Kin
     if (auto ours = check_socket(); !ours) return ours;
     const auto sent = os::send(socket.get(), bytes, {});
     if (sent) return {};
-    if (sent.error().sys_errno != EAGAIN) return hung_up(kind);
+    if (sent.error().sys_errno != EAGAIN) return parted(kind);
     if (wait_ms == 0) return sent.error();  // Dispensable, and not worth the session.
     const auto writable = wait_for(socket.get(), POLLOUT, deadline);
     if (!writable) return give_up(writable.error());
@@ -425,7 +436,8 @@ Result<std::size_t> Client::State::await_packet(std::span<std::byte> buffer,
     if (auto ours = check_socket(); !ours) return ours.error();
     const auto packet = os::receive(socket.get(), buffer, fds);
     if (!packet && packet.error().sys_errno == EAGAIN) continue;
-    if (!packet || packet->end) return hung_up(kind);
+    if (!packet) return parted(kind);
+    if (packet->end) return hung_up(kind);
     if (packet->unasked_descriptors) {
       return give_up(fail(Errc::kUnavailable, Reason::kMalformed,
                           "{}: the broker (pid {}) sent descriptors that nobody asked for",
@@ -454,16 +466,13 @@ Client::State::Exchange<R> Client::State::exchange(const R& body, std::vector<Un
 
   auto answer = wire::decode_reply<R>(packet, request);
   if (!answer) {
-    // A broker that could not even read the request's number refuses number 0 and hangs up.
-    const auto unnumbered = wire::decode_reply<R>(packet, 0);
-    const auto* refusal = unnumbered ? std::get_if<wire::Refusal>(&*unnumbered) : nullptr;
+    const auto refusal = wire::decode_unnumbered(packet);
     return failed(give_up(
-        refusal != nullptr
-            ? to_error(*refusal, context(word_of(kKind)))
-            : fail(Errc::kUnavailable, Reason::kMalformed,
-                   "{}: what the broker (pid {}) sent is no answer to request {}; hufud and "
-                   "libhufu may be of different versions: end it, a new one is started",
-                   word_of(kKind), broker_pid_, request)));
+        refusal ? to_error(*refusal, context(word_of(kKind)))
+                : fail(Errc::kUnavailable, Reason::kMalformed,
+                       "{}: what the broker (pid {}) sent is no answer to request {}; hufud and "
+                       "libhufu may be of different versions: end it, a new one is started",
+                       word_of(kKind), broker_pid_, request)));
   }
   const auto* reply = std::get_if<ReplyTo<R>>(&*answer);
   const std::size_t due = reply != nullptr ? descriptors_due(*reply) : 0;

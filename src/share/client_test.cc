@@ -349,6 +349,43 @@ TEST(Client, AnAnswerToAnotherRequestEndsTheConnection) {
   EXPECT_EQ(client.stat(0)->capacity, 2U);
 }
 
+// The number that the request had is not repeated by who could not, or did not, read it.
+TEST(Client, ARefusalWithoutANumberIsAnError) {
+  FakeBroker broker;
+  broker.play([](FakeBroker& it) {
+    it.open_session();
+    it.expect<wire::Stat>();
+    it.refuse_unnumbered(Reason::kMalformed, {});
+    it.expect_end();
+  });
+  Client client(broker.address());
+  const auto stat = client.stat(0);
+  ASSERT_FALSE(stat);
+  EXPECT_EQ(stat.error().reason, Reason::kMalformed);
+  EXPECT_TRUE(says(stat.error(), "STAT: ")) << stat.error().what();
+  EXPECT_FALSE(says(stat.error(), "is no answer to request")) << stat.error().what();
+}
+
+// Whether the client's HELLO was on its way before the broker hung up, or is sent after.
+TEST(Client, TooManyConnectionsIsAnErrorWithTheNumbers) {
+  for (const bool hello_first : {false, true}) {
+    FakeBroker broker;
+    broker.play([=](FakeBroker& it) {
+      it.accept();
+      if (hello_first) it.wait_readable();  // Not read: the kernel will speak of a reset.
+      it.refuse_unnumbered(Reason::kTooManySessions, {512, 512});
+      it.hang_up();
+    });
+    Client client(broker.address());
+    const auto session = client.session();
+    broker.finish();
+    ASSERT_FALSE(session);
+    EXPECT_EQ(session.error().reason, Reason::kTooManySessions) << session.error().what();
+    EXPECT_EQ(session.error().code, Errc::kTableFull);
+    EXPECT_TRUE(says(session.error(), "512 sessions or connections")) << session.error().what();
+  }
+}
+
 TEST(Client, ARefusalIsAnErrorAndTheSessionGoesOn) {
   FakeBroker broker;
   broker.play([](FakeBroker& it) {

@@ -123,6 +123,12 @@ class FakeBroker {
     EXPECT_TRUE(os::send(connection_.get(), frame.view(), {}));
   }
 
+  void refuse_unnumbered(Reason reason, const std::array<std::uint64_t, 4>& numbers) {
+    const wire::Refusal refusal{static_cast<std::uint16_t>(reason), 0, 0, numbers};
+    EXPECT_TRUE(os::send(connection_.get(), wire::encode_unnumbered(refusal).view(), {}));
+  }
+
+  void wait_readable() const { wait(connection_.get(), "a request"); }
   void hang_up() { connection_.reset(); }
   UniqueFd take_connection() { return std::move(connection_); }
   void give_connection(UniqueFd connection) { connection_ = std::move(connection); }

@@ -190,8 +190,9 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
           n[0], n[1]);
     case Reason::kTooManySessions:
       return fmt::format(
-          "{} processes have a session with the broker and the limit is {}; end some of them", n[0],
-          n[1]);
+          "{} sessions or connections of this user are open at the broker and the limit is {}; end "
+          "some of its processes, or start the broker with a higher one (hufud --max-sessions)",
+          n[0], n[1]);
     case Reason::kTooManyImports:
       return fmt::format(
           "this process holds {} imports and the limit is {}; close some, or let the "
@@ -200,6 +201,27 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
     case Reason::kSizeTooLarge:
       return fmt::format("{} bytes were asked for and one block has at most {}; use several", n[0],
                          n[1]);
+    case Reason::kTooManyBlocks:
+      return fmt::format(
+          "{} blocks of this user exist and the limit is {}, for each costs the broker a file "
+          "descriptor; free some, keep many small objects in one pool, or start the broker with "
+          "more (hufud --max-blocks, `ulimit -Hn`)",
+          n[0], n[1]);
+    case Reason::kTooManyShares:
+      return fmt::format(
+          "{} exports of this user exist, those included that ended and are still imported, and "
+          "the limit is {}; free what nobody needs, and let importers close",
+          n[0], n[1]);
+    case Reason::kTooManyHolds:
+      return fmt::format(
+          "the processes of this user hold {} imports and the limit is {}; close some, or let the "
+          "exporter share many small objects as one pool",
+          n[0], n[1]);
+    case Reason::kTooManyListed:
+      return fmt::format(
+          "the lists of this user's exports have {} entries and the limit is {}; close keys that "
+          "nobody needs, or export without a list",
+          n[0], n[1]);
 
     case Reason::kAuditFailed:
       return "the broker could not record it, and what cannot be recorded is not granted; see "
@@ -276,11 +298,15 @@ Errc errc_of(Reason reason) {
     case Reason::kDescriptors:
     case Reason::kMemory:
     case Reason::kSizeTooLarge:
+    case Reason::kTooManyBlocks:
       return Errc::kOutOfMemory;
     case Reason::kListFull:
     case Reason::kTooManyExports:
     case Reason::kTooManyImports:
     case Reason::kTooManySessions:
+    case Reason::kTooManyShares:
+    case Reason::kTooManyHolds:
+    case Reason::kTooManyListed:
       return Errc::kTableFull;
     case Reason::kVersion:
     case Reason::kBrokerGone:

@@ -52,6 +52,10 @@ std::size_t numbers_of(Reason reason) {
     case Reason::kMemory:
     case Reason::kTooManySessions:
     case Reason::kSizeTooLarge:
+    case Reason::kTooManyBlocks:
+    case Reason::kTooManyShares:
+    case Reason::kTooManyHolds:
+    case Reason::kTooManyListed:
       return 2;
     case Reason::kNotAligned:
     case Reason::kNotListed:

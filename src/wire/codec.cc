@@ -203,6 +203,21 @@ std::optional<Event> decode_event(std::span<const std::byte> packet) {
   return event;
 }
 
+Frame encode_unnumbered(const Refusal& refusal) {
+  return encode(Kind{}, kReply | kRefused, 0, refusal);
+}
+
+std::optional<Refusal> decode_unnumbered(std::span<const std::byte> packet) {
+  const auto raw = internal::decode_reply_header(packet, Kind{});
+  Refusal refusal{};
+  if (!raw || raw->request != 0 || !raw->refused || raw->body.size() != sizeof(refusal)) {
+    return std::nullopt;
+  }
+  std::memcpy(&refusal, raw->body.data(), sizeof(refusal));
+  if (!internal::well_formed(refusal)) return std::nullopt;
+  return refusal;
+}
+
 KeyText key_text(const char* text) {
   KeyText key{};
   const std::size_t length = ::strnlen(text, key.text.size() + 1);

@@ -107,6 +107,11 @@ std::optional<Answer<R>> decode_reply(std::span<const std::byte> packet, std::ui
 Frame encode_event(const Event& event);
 std::optional<Event> decode_event(std::span<const std::byte> packet);
 
+// What is said to somebody whose request has no number to repeat: its header does not read, or it
+// was not even asked for. Kind and request are 0, and the end of the connection follows.
+Frame encode_unnumbered(const Refusal& refusal);
+std::optional<Refusal> decode_unnumbered(std::span<const std::byte> packet);
+
 // A C string as a KeyText: at most 65 bytes of it are looked at.
 KeyText key_text(const char* text);
 std::string_view view_of(const KeyText& key);

@@ -113,6 +113,21 @@ TEST(DecodeEvent, TakesEventsAndNothingElse) {
   EXPECT_FALSE(decode_event(frame_of(Free{.block = 1}).view()));
 }
 
+TEST(UnnumberedRefusal, IsReadAsOneAndNothingElseIs) {
+  const Refusal sent{.reason = 65, .reserved = 0, .sys_errno = 0, .number = {5, 6, 0, 0}};
+  const auto got = decode_unnumbered(encode_unnumbered(sent).view());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->reason, 65U);
+  EXPECT_EQ(got->number[1], 6U);
+  const std::uint16_t refused = kReply | kRefused;
+  EXPECT_FALSE(decode_unnumbered(encode(Kind::kStat, refused, 0, sent).view()));
+  EXPECT_FALSE(decode_unnumbered(encode(Kind{}, refused, 1, sent).view()));
+  EXPECT_FALSE(decode_unnumbered(encode(Kind{}, kReply, 0, sent).view()));
+  EXPECT_FALSE(decode_unnumbered(encode(Kind{}, refused, 0, Empty{}).view()));
+  EXPECT_FALSE(decode_unnumbered(encode_unnumbered({}).view())) << "reason 0 refuses nothing";
+  EXPECT_FALSE(decode_unnumbered({}));
+}
+
 TEST(KeyTextForm, KeepsWhatTheUserGave) {
   const std::string key(64, 'A');
   EXPECT_EQ(view_of(key_text(key.c_str())), key);

@@ -94,6 +94,18 @@ TEST(Malformed, EndsThatConnectionAndNoOther) {
   bystander.must("free " + std::to_string(made.block));
 }
 
+TEST(Malformed, AnUnreadableHeaderIsRefusedWithoutANumber) {
+  TestBroker broker;
+  broker.start();
+  WireClient client(broker.socket());
+  ASSERT_TRUE(client.send_bytes(std::vector<std::byte>(3)));
+  std::vector<UniqueFd> fds;
+  const auto refusal = wire::decode_unnumbered(client.receive_packet(fds));
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(static_cast<Reason>(refusal->reason), Reason::kMalformed);
+  EXPECT_TRUE(client.hung_up());
+}
+
 TEST(Malformed, SilenceBeforeHelloIsNoAccess) {
   TestBroker broker;
   broker.start();
@@ -262,14 +274,77 @@ TEST(Agent, OfAnotherProcessIsRefusedWhateverItKnows) {
   EXPECT_TRUE(owner.run("attach").ok());
 }
 
-TEST(Sessions, OfOneUserAreLimited) {
+// D19, with real sockets; broker/core_test.cc has the other kinds.
+TEST(RequestNumber, ThatComesAgainIsNotCarriedOutAgain) {
   TestBroker broker;
   broker.start();
-  constexpr std::size_t kLimit = 512;
+  WirePeer exporter(broker.helper("wire"));
+  exporter.must("hello");
+  const auto made = exporter.share_block(kPage, 7, wire::kAnyProcess);
+
+  WireClient importer(broker.socket());
+  const auto ask = [&](std::uint64_t number, const auto& body) {
+    using R = std::decay_t<decltype(body)>;
+    const auto frame = wire::encode(wire::Protocol<R>::kKind, 0, number, body);
+    std::vector<UniqueFd> fds;
+    auto bytes =
+        importer.send_bytes(frame.view()) ? importer.receive_packet(fds) : std::vector<std::byte>();
+    return std::pair(std::move(bytes), fds.size());
+  };
+  EXPECT_EQ(ask(1, wire::Hello{}).second, wire::kHelloDescriptors);
+  wire::Mint mint{.count = 1};
+  mint.specs[0] = {.size = kPage, .page = 4096};
+  const auto minted = ask(2, mint);
+  EXPECT_EQ(ask(2, mint), minted);
+  EXPECT_EQ(minted.second, 1U);
+  EXPECT_EQ(exporter.run("stat").value(0), 2 * kPage);
+
+  const wire::Import import{.key = key_of(made.key)};
+  const auto granted = ask(3, import);
+  EXPECT_EQ(ask(3, import), granted);
+  expect_one(broker.records(), {.type = Type::kImport, .refs_after = 1});
+  const auto late = ask(2, mint);
+  const auto refusal = wire::decode_reply<wire::Mint>(late.first, 2);
+  ASSERT_TRUE(refusal && std::holds_alternative<wire::Refusal>(*refusal));
+  EXPECT_EQ(std::get<wire::Refusal>(*refusal).reason,
+            static_cast<std::uint16_t>(Reason::kOutOfOrder));
+  EXPECT_TRUE(importer.hung_up());
+}
+
+TEST(Sessions, OfOneUserAreLimitedAndTheNextIsToldSo) {
+  TestBroker broker({.arguments = "--max-sessions 3"});
+  broker.start();
+  std::vector<WirePeer> peers;  // Processes: a second HELLO of one would replace the first.
+  for (int i = 0; i < 3; ++i) {
+    peers.emplace_back(broker.helper("wire"));
+    peers.back().must("hello");
+  }
+  WireClient late(broker.socket());
+  const auto refused = late.ask(wire::Hello{});
+  EXPECT_EQ(refused.reason(), Reason::kTooManySessions);
+  EXPECT_EQ(refused.refusal->number[0], 3U);
+  EXPECT_EQ(refused.refusal->number[1], 3U);
+  EXPECT_TRUE(late.hung_up());
+  peers.back().kill();
+  // Asked twice, the broker has seen the death: see WireSession::stat().
+  peers.front().must("stat");
+  peers.front().must("stat");
+  EXPECT_TRUE(WireClient(broker.socket()).ask(wire::Hello{}).body);
+}
+
+TEST(Connections, OfOneUserAreLimitedAndTheNextIsToldSo) {
+  TestBroker broker({.arguments = "--max-sessions 50"});
+  broker.start();
+  constexpr std::size_t kLimit = 2 * 50 + 16;
   std::vector<WireClient> clients;
   for (std::size_t i = 0; i < kLimit; ++i)
     clients.emplace_back(broker.socket());
   WireClient late(broker.socket());
+  std::vector<UniqueFd> fds;
+  const auto refusal = wire::decode_unnumbered(late.receive_packet(fds));
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(static_cast<Reason>(refusal->reason), Reason::kTooManySessions);
+  EXPECT_EQ(refusal->number[1], kLimit);
   EXPECT_TRUE(late.hung_up());
   clients.pop_back();
   // Events are served in order: after this answer the one who hung up is gone.

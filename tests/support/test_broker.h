@@ -31,6 +31,7 @@ class TestBroker {
     std::string capacity = "256M";  // Of each device.
     int devices = 2;
     int idle_ms = 10'000;
+    std::string arguments;  // More of hufud's, as a shell reads them.
   };
 
   TestBroker() : TestBroker(Options{}) {}
