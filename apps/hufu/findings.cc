@@ -13,8 +13,10 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/units.h"
 #include "hufu/output.h"
@@ -118,40 +120,25 @@ Limits limits_of(Resource resource) {
 
 // --- Memory -------------------------------------------------------------------------------------
 
-struct CgroupLimit {
-  std::string file;
-  std::uint64_t bytes = 0;
-};
-
-// The smallest limit on the way from this process's memory cgroup to the root, v2 or v1.
-std::optional<CgroupLimit> smallest_cgroup_limit() {
-  const std::string table = os::read_small_file("/proc/self/cgroup");
-  std::optional<CgroupLimit> smallest;
-  std::string_view rest = table;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    // "0::/path" is version 2, "9:memory:/path" version 1.
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string_view::npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && controllers.find("memory") == std::string_view::npos) continue;
-    const std::filesystem::path root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* const file = v2 ? "memory.max" : "memory.limit_in_bytes";
-    std::filesystem::path group = line.substr(second + 1);
-    for (;; group = group.parent_path()) {
-      const std::string path = (root / group.relative_path() / file).string();
-      // "max" is no number; version 1 says "no limit" with one that no machine has.
-      const auto bytes = number_in(path);
-      if (bytes && *bytes < (std::uint64_t{1} << 60) && (!smallest || *bytes < smallest->bytes)) {
-        smallest = CgroupLimit{path, *bytes};
-      }
-      if (group == group.parent_path()) break;
-    }
+// One bound of what can be committed. What is free of it is small when blocks of ordinary size are
+// refused.
+void add_bound(Findings& findings, const os::MemoryBound& bound) {
+  constexpr std::uint64_t kLittle = 64 * kMiB;
+  const bool little = bound.available < kLittle;
+  Finding finding{.topic = "memory", .state = little ? State::kMissing : State::kInForce};
+  if (bound.limit_file.empty()) {
+    finding.name = "MemAvailable";
+    finding.found = human_size(bound.available);
+    if (little) finding.mend = "end what uses memory: ps -eo pid,rss,comm --sort=-rss | head";
+  } else {
+    finding.name = "cgroup headroom";
+    finding.found = fmt::format("{} of {} ({})", human_size(bound.available),
+                                human_size(bound.limit), bound.limit_file);
+    if (little) finding.mend = fmt::format("echo BYTES | sudo tee {}", bound.limit_file);
   }
-  return smallest;
+  finding.follows =
+      little ? "allocations are refused (207001) rather than let the kernel kill the process" : "";
+  findings.push_back(std::move(finding));
 }
 
 // --- Kernel -------------------------------------------------------------------------------------
@@ -263,23 +250,18 @@ void look_at_limits(Findings& findings) {
 }
 
 void look_at_memory(Findings& findings) {
-  constexpr std::uint64_t kLittle = 64 * kMiB;
-  const auto available = os::headroom();
-  const bool little = available && *available < kLittle;
-  findings.push_back(
-      {"memory", "MemAvailable",
-       available ? human_size(*available) : std::string(available.error().what()),
-       little ? "allocations are refused rather than let the kernel kill somebody" : "", "",
-       little ? State::kMissing : State::kInForce});
-
-  const auto limit = smallest_cgroup_limit();
-  findings.push_back(
-      {"memory", "cgroup limit",
-       limit ? fmt::format("{} ({})", human_size(limit->bytes), limit->file) : std::string("none"),
-       limit
-           ? "shared memory counts for whoever touches it first; beyond the limit the kernel kills"
-           : "",
-       "", State::kInForce});
+  constexpr std::uint64_t kExactly = std::numeric_limits<std::uint64_t>::max();
+  const auto bounds = os::memory_limits().bounds(kExactly);
+  if (!bounds) {
+    findings.push_back({"memory", "MemAvailable", std::string(bounds.error().what()),
+                        "no block can be committed", "mount -t proc proc /proc", State::kNeeded});
+    return;
+  }
+  for (const os::MemoryBound& bound : *bounds)
+    add_bound(findings, bound);
+  if (bounds->size() == 1) {
+    findings.push_back({"memory", "cgroup headroom", "no limit", "", "", State::kInForce});
+  }
 }
 
 void look_at_kernel(Findings& findings) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "os/commit.h"
+
 namespace hufu::memory {
 
 Result<Block> Block::make(PageSource& source, const BlockSpec& spec) {
@@ -14,7 +16,10 @@ Result<Block> Block::make(PageSource& source, const BlockSpec& spec) {
     return mapping.error();
   }
   Block block(&source, spec, minted->id, std::move(*mapping));
-  if (auto committed = block.mapping_.commit(spec.page); !committed) return committed.error();
+  const os::GuardedMapping& mapped = block.mapping_;
+  if (auto committed = os::commit_pages(mapped.base(), mapped.length(), spec.page); !committed) {
+    return committed.error();
+  }
   return block;
 }
 

@@ -1,46 +1,62 @@
 #include "os/mapping.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cerrno>
+#include <string>
 #include <utility>
 
-#include "os/headroom.h"
-#include "os/kernel_abi.h"
+#include "os/file.h"
 
 namespace hufu::os {
 namespace {
 
 constexpr std::uint64_t kFaultBytes = 4 * kKiB;  // At least this much PROT_NONE behind the guard.
 constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 46U;  // Half of a user's address space.
-constexpr std::uint64_t kCommitStep = 64 * kMiB;
 
-// Reading /proc/meminfo costs more than committing a small block does, so it is read once per
-// kCommitStep of memory, whatever the size of the pieces it is committed in.
-std::atomic<std::uint64_t> unchecked_bytes{kCommitStep};
-
-bool is_time_to_check(std::uint64_t step) {
-  if (unchecked_bytes.fetch_add(step, std::memory_order_relaxed) + step < kCommitStep) return false;
-  unchecked_bytes.store(0, std::memory_order_relaxed);
-  return true;
+std::string limit_text(int resource) {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return "unknown";
+  return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit.rlim_cur);
 }
+
+std::string line_of(const std::string& file, std::string_view label) {
+  const std::string text = read_small_file(file);
+  const auto at = text.find(label);
+  if (at == std::string::npos) return "unknown";
+  const auto start = text.find_first_not_of(" \t", at + label.size());
+  return text.substr(start, text.find('\n', start) - start);
+}
+
+}  // namespace
 
 Error fail_mapping(int sys_errno, std::string_view what, std::uint64_t length) {
   if (sys_errno == ENOMEM) {
-    Error error = fail(Errc::kOutOfMemory, Reason::kMemory,
-                       "{} of {} bytes: no address space or no map entry left; see ulimit -v and "
-                       "sysctl vm.max_map_count",
-                       what, length);
+    Error error =
+        fail(Errc::kOutOfMemory, Reason::kMemory,
+             "{} of {} bytes: no address space (limit {} bytes) or no map entry left "
+             "(vm.max_map_count is {}); raise them with `ulimit -v unlimited` and `sudo "
+             "sysctl vm.max_map_count=262144`, or keep many small objects in one pool",
+             what, length, limit_text(RLIMIT_AS), line_of("/proc/sys/vm/max_map_count", ""));
+    error.sys_errno = sys_errno;
+    return error;
+  }
+  // The process called mlockall(MCL_FUTURE), so whatever it maps is locked, and counted.
+  if (sys_errno == EAGAIN) {
+    Error error =
+        fail(Errc::kOutOfMemory, Reason::kMemory,
+             "{} needs {} bytes of locked memory, because this process locks all it maps "
+             "(mlockall): RLIMIT_MEMLOCK is {} bytes and {} are locked; raise it with "
+             "`ulimit -l unlimited` or LimitMEMLOCK=, or call munlockall()",
+             what, length, limit_text(RLIMIT_MEMLOCK), line_of("/proc/self/status", "VmLck:"));
     error.sys_errno = sys_errno;
     return error;
   }
   return fail_errno(what, sys_errno);
 }
-
-}  // namespace
 
 Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range) {
   assert(is_aligned(range.offset, 4 * kKiB) && is_aligned(range.length, 4 * kKiB));
@@ -107,38 +123,6 @@ GuardedMapping& GuardedMapping::operator=(GuardedMapping&& other) noexcept {
   base_ = std::exchange(other.base_, nullptr);
   length_ = std::exchange(other.length_, 0);
   return *this;
-}
-
-Result<void> GuardedMapping::commit(PageSize page) {
-  const bool huge = page != PageSize::k4KiB;
-  if (huge) ::madvise(base_, length_, MADV_HUGEPAGE);
-
-  std::uint64_t done = 0;
-  while (done < length_) {
-    const std::uint64_t step = std::min(kCommitStep, length_ - done);
-    if (is_time_to_check(step)) {
-      if (auto fits = require_headroom(length_ - done); !fits) return fits;
-    }
-    if (::madvise(base_ + done, step, MADV_POPULATE_WRITE) != 0) {
-      const int sys_errno = errno;
-      if (sys_errno == EINTR || sys_errno == EAGAIN) continue;
-      if (sys_errno != ENOMEM && sys_errno != EFAULT) {
-        return fail_errno("madvise(POPULATE_WRITE)", sys_errno);
-      }
-      Error error = fail(Errc::kOutOfMemory, Reason::kMemory,
-                         "the kernel backed {} of {} bytes and has no page for the rest "
-                         "(errno {}); free memory, or allocate less",
-                         done, length_, sys_errno);
-      error.sys_errno = sys_errno;
-      return error;
-    }
-    // Where shmem is not allowed huge pages by itself (the usual setting), asking for them outright
-    // works all the same. It copies: 20 to 160 ms for 64 MiB were seen; pages that are huge already
-    // cost next to nothing. Where even that fails, small pages do the same work, slower.
-    if (huge) ::madvise(base_ + done, step, MADV_COLLAPSE);
-    done += step;
-  }
-  return {};
 }
 
 void GuardedMapping::unmap() {

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -47,11 +48,6 @@ class GuardedMapping {
   std::byte* base() const { return base_; }
   std::uint64_t length() const { return length_; }
 
-  // Backs every page now, so that running out of memory is an error here and not a signal later.
-  // `page` of 2 MiB or more gets huge pages if the kernel can make them now. Not for read-only
-  // mappings.
-  Result<void> commit(PageSize page);
-
   void unmap();
 
  private:
@@ -60,5 +56,8 @@ class GuardedMapping {
   std::byte* base_ = nullptr;
   std::uint64_t length_ = 0;
 };
+
+// What to say when mmap or madvise failed: the limit that was met, and the command that raises it.
+Error fail_mapping(int sys_errno, std::string_view what, std::uint64_t length);
 
 }  // namespace hufu::os

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "os/headroom.h"
+#include "os/commit.h"
 #include "os/memfd.h"
 
 namespace hufu::os {
@@ -115,7 +115,7 @@ TEST(GuardedMapping, CommitBacksEveryPage) {
   auto mapping = GuardedMapping::map(fd.get(), {.length = 3 * kPage});
   ASSERT_TRUE(mapping);
   EXPECT_EQ(facts_of(fd.get())->committed, 0U);
-  ASSERT_TRUE(mapping->commit(PageSize::k4KiB));
+  ASSERT_TRUE(commit_pages(mapping->base(), mapping->length(), PageSize::k4KiB));
   EXPECT_EQ(facts_of(fd.get())->committed, 3 * kPage);
 }
 
@@ -136,7 +136,7 @@ TEST(GuardedMapping, HugeCommitsGiveHugePagesWhateverTheSettingForShmem) {
   const UniqueFd fd = file_of(4 * kMiB);
   auto mapping = GuardedMapping::map(fd.get(), {.length = 4 * kMiB, .alignment = PageSize::k2MiB});
   ASSERT_TRUE(mapping);
-  ASSERT_TRUE(mapping->commit(PageSize::k2MiB));
+  ASSERT_TRUE(commit_pages(mapping->base(), mapping->length(), PageSize::k2MiB));
   EXPECT_EQ(huge_kib_at(mapping->base()), 4096U);
 
   // An importer's mapping of the same file has them too, if it is aligned alike.
@@ -157,17 +157,6 @@ TEST(GuardedMapping, MovingItLeavesOneOwner) {
   second.unmap();
   unsigned char residency = 0;
   EXPECT_EQ(::mincore(base, 4096, &residency), -1) << "the address is still mapped";
-}
-
-TEST(Headroom, RefusesMoreThanTheMachineHasAndSaysTheNumbers) {
-  const auto available = headroom();
-  ASSERT_TRUE(available) << available.error().what();
-  EXPECT_GT(*available, 0U);
-  EXPECT_TRUE(require_headroom(4096));
-  const auto refused = require_headroom(*available + kGiB);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Errc::kOutOfMemory);
-  EXPECT_NE(refused.error().what().find("MemAvailable"), std::string_view::npos);
 }
 
 }  // namespace

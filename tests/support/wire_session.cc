@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "os/commit.h"
 #include "os/file.h"
 
 #include <fmt/format.h>
@@ -77,7 +78,7 @@ Reply<wire::Mint> WireSession::mint(std::uint64_t size, PageSize page) {
   if (!reply.body) return reply;
   auto mapped = os::GuardedMapping::map(reply.fds.at(0).get(), {.length = size, .alignment = page});
   if (!mapped) throw Stuck(std::string(mapped.error().what()));
-  if (auto committed = mapped->commit(PageSize::k4KiB); !committed) {
+  if (auto committed = os::commit_pages(mapped->base(), size, PageSize::k4KiB); !committed) {
     throw Stuck(std::string(committed.error().what()));
   }
   blocks.emplace(reply.body->blocks[0], std::move(*mapped));
