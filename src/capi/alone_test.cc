@@ -201,6 +201,184 @@ TEST_F(Alone, ConfigurationsOfAllocationsAreChecked) {
   EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
 }
 
+TEST_F(Alone, EveryMallocHasItsPaddingAndLeavesTheOutputAloneWhenItFails) {
+  const auto range_of = [](void* pointer) {
+    size_t size = 0;
+    EXPECT_EQ(aclrtMemGetAddressRange(pointer, nullptr, &size), ACL_SUCCESS) << recent();
+    return size;
+  };
+  void* pointer = nullptr;
+  ASSERT_EQ(aclrtMallocCached(&pointer, 8192, ACL_MEM_MALLOC_NORMAL_ONLY), ACL_SUCCESS);
+  EXPECT_EQ(range_of(pointer), 8224U);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+  ASSERT_EQ(aclrtMallocAlign32(&pointer, 8190, ACL_MEM_MALLOC_NORMAL_ONLY), ACL_SUCCESS);
+  EXPECT_EQ(range_of(pointer), 8192U);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+  const auto wide =
+      from_c<aclrtMemMallocPolicy>(ACL_MEM_MALLOC_NORMAL_ONLY | ACL_MEM_TYPE_HIGH_BAND_WIDTH);
+  ASSERT_EQ(aclrtMallocWithCfg(&pointer, 8190, wide, nullptr), ACL_SUCCESS);
+  EXPECT_EQ(range_of(pointer), 8192U);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+
+  constexpr size_t kTooLarge = 1U << 30U;
+  constexpr size_t kUnpaddable = ~size_t{0} - 8;
+  const auto policy = ACL_MEM_MALLOC_HUGE_FIRST;
+  int untouched = 0;
+  void* const before = &untouched;
+  const auto expect = [&](aclError got, aclError code) {
+    EXPECT_EQ(got, code) << recent();
+    EXPECT_EQ(pointer, before);
+  };
+  pointer = before;
+  expect(aclrtMallocAlign32(&pointer, 0, policy), ACL_ERROR_INVALID_PARAM);
+  expect(aclrtMallocAlign32(&pointer, kUnpaddable, policy), ACL_ERROR_INVALID_PARAM);
+  expect(aclrtMallocAlign32(&pointer, kTooLarge, policy), ACL_ERROR_RT_MEMORY_ALLOCATION);
+  expect(aclrtMallocCached(&pointer, 0, policy), ACL_ERROR_INVALID_PARAM);
+  expect(aclrtMallocCached(&pointer, kUnpaddable, policy), ACL_ERROR_INVALID_PARAM);
+  expect(aclrtMallocCached(&pointer, kTooLarge, policy), ACL_ERROR_RT_MEMORY_ALLOCATION);
+  expect(aclrtMallocWithCfg(&pointer, 0, policy, nullptr), ACL_ERROR_INVALID_PARAM);
+  expect(aclrtMallocWithCfg(&pointer, kTooLarge, policy, nullptr), ACL_ERROR_RT_MEMORY_ALLOCATION);
+  aclrtMallocConfig no_attributes{nullptr, 0};
+  expect(aclrtMallocWithCfg(&pointer, 64, policy, &no_attributes), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(aclrtMallocAlign32(nullptr, 64, policy), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMallocCached(nullptr, 64, policy), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMallocWithCfg(nullptr, 64, policy, nullptr), ACL_ERROR_INVALID_PARAM);
+}
+
+TEST_F(Alone, QueriesOfAddressesLeaveTheOutputsAloneWhenTheyFail) {
+  int local = 0;
+  void* base = &local;
+  size_t size = 17;
+  EXPECT_EQ(aclrtMemGetAddressRange(nullptr, &base, &size), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemGetAddressRange(&local, &base, &size), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(base, &local);
+  EXPECT_EQ(size, 17U);
+  aclrtPtrAttributes attributes{};
+  attributes.pageSize = 17;
+  EXPECT_EQ(aclrtPointerGetAttributes(nullptr, &attributes), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(attributes.pageSize, 17U);
+  EXPECT_EQ(aclrtPointerGetAttributes(&local, nullptr), ACL_ERROR_INVALID_PARAM);
+  size_t free = 17;
+  EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &free, nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, nullptr, &size), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtGetMemInfo(from_c<aclrtMemAttr>(-1), &free, &size),
+            ACL_ERROR_RT_INVALID_MEMORY_TYPE);
+  EXPECT_EQ(free, 17U);
+  EXPECT_EQ(size, 17U);
+}
+
+TEST_F(Alone, ASlabPieceIsItsOwnRange) {
+  void* pointer = allocate(100);
+  void* base = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(aclrtMemGetAddressRange(static_cast<char*>(pointer) + 99, &base, &size), ACL_SUCCESS);
+  EXPECT_EQ(base, pointer);
+  EXPECT_GE(size, 160U);  // 100 rounded to 128, and the 32 bytes behind.
+  aclrtPtrAttributes attributes{};
+  ASSERT_EQ(aclrtPointerGetAttributes(pointer, &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_DEVICE);
+  EXPECT_EQ(attributes.location.id, 0U);
+  EXPECT_EQ(attributes.pageSize, 4096U);
+  EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
+}
+
+TEST_F(Alone, MemInfoAnswersForEveryKindOfMemory) {
+  for (int attr = 0; attr <= ACL_MEM_P2P_HUGE1G; ++attr) {
+    size_t free = 0;
+    size_t total = 0;
+    EXPECT_EQ(aclrtGetMemInfo(from_c<aclrtMemAttr>(attr), &free, &total), ACL_SUCCESS) << attr;
+    EXPECT_EQ(total, 128U << 20U);
+    EXPECT_LE(free, total);
+    EXPECT_GT(free, 0U);
+  }
+}
+
+TEST_F(Alone, HostMemoryIsTheHosts) {
+  void* host = nullptr;
+  ASSERT_EQ(aclrtMallocHost(&host, 100), ACL_SUCCESS) << recent();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(host) % 64, 0U);
+  aclrtPtrAttributes attributes{};
+  attributes.location.id = 9;
+  ASSERT_EQ(aclrtPointerGetAttributes(static_cast<char*>(host) + 50, &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_HOST);
+  EXPECT_EQ(attributes.location.id, 0U);
+  void* base = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(aclrtMemGetAddressRange(host, &base, &size), ACL_SUCCESS);
+  EXPECT_EQ(base, host);
+  EXPECT_EQ(size, 128U);
+
+  void* device = allocate(4096);
+  std::memset(host, 0x5a, 100);
+  EXPECT_EQ(aclrtMemcpy(device, 4096, host, 100, ACL_MEMCPY_HOST_TO_DEVICE), ACL_SUCCESS);
+  EXPECT_EQ(static_cast<char*>(device)[99], 0x5a);
+  EXPECT_EQ(aclrtMemcpy(host, 128, device, 129, ACL_MEMCPY_DEVICE_TO_HOST),
+            ACL_ERROR_RT_PARAM_INVALID);
+
+  // Neither kind ends by the other's call, and no key is made of host memory.
+  EXPECT_EQ(aclrtFree(host), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_TRUE(says("aclrtFreeHost"));
+  EXPECT_EQ(aclrtFreeHost(device), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_TRUE(says("aclrtFree"));
+  hufuExportability exportability{};
+  exportability.structSize = sizeof(exportability);
+  ASSERT_EQ(hufuMemQueryExportable(host, 100, &exportability), ACL_SUCCESS);
+  EXPECT_EQ(exportability.exportable, 0);
+  EXPECT_NE(std::strstr(exportability.reason, "host memory"), nullptr) << exportability.reason;
+
+  EXPECT_EQ(aclrtFreeHost(host), ACL_SUCCESS);
+  EXPECT_EQ(aclrtFreeHost(host), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(aclrtFree(device), ACL_SUCCESS);
+  ASSERT_EQ(aclrtPointerGetAttributes(host, &attributes), ACL_SUCCESS);
+  EXPECT_EQ(attributes.location.type, ACL_MEM_LOCATION_TYPE_UNREGISTERED);
+}
+
+TEST_F(Alone, HostMemoryHasTheContractsCodes) {
+  int untouched = 0;
+  void* host = &untouched;
+  EXPECT_EQ(aclrtMallocHost(nullptr, 64), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMallocHost(&host, 0), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMallocHost(&host, size_t{1} << 45U), ACL_ERROR_RT_MEMORY_ALLOCATION);
+  EXPECT_EQ(aclrtFreeHost(nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMallocHostWithCfg(nullptr, 64, nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMallocHostWithCfg(&host, 0, nullptr), ACL_ERROR_INVALID_PARAM);
+  aclrtMallocAttribute attribute{};
+  aclrtMallocConfig cfg{&attribute, 1};
+  attribute.attr = ACL_RT_MEM_ATTR_DEVICE_ID;
+  EXPECT_EQ(aclrtMallocHostWithCfg(&host, 64, &cfg), ACL_ERROR_RT_PARAM_INVALID);
+  attribute.attr = ACL_RT_MEM_ATTR_VA_FLAG;
+  attribute.value.vaFlag = 2;
+  EXPECT_EQ(aclrtMallocHostWithCfg(&host, 64, &cfg), ACL_ERROR_RT_PARAM_INVALID);
+  std::thread([&host] { EXPECT_EQ(aclrtMallocHost(&host, 64), ACL_ERROR_RT_CONTEXT_NULL); }).join();
+  EXPECT_EQ(host, &untouched);
+  attribute.value.vaFlag = 1;
+  ASSERT_EQ(aclrtMallocHostWithCfg(&host, 64, &cfg), ACL_SUCCESS);
+  std::thread([host] { EXPECT_EQ(aclrtFreeHost(host), ACL_SUCCESS); }).join();
+}
+
+TEST_F(Alone, AForkedChildKeepsHostMemory) {
+  void* host = nullptr;
+  ASSERT_EQ(aclrtMallocHost(&host, 4096), ACL_SUCCESS);
+  std::memset(host, 7, 4096);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (static_cast<char*>(host)[4095] != 7) ::_exit(1);
+    std::memset(host, 9, 4096);
+    if (aclrtSetDevice(0) != ACL_SUCCESS) ::_exit(2);
+    aclrtPtrAttributes attributes{};
+    if (aclrtPointerGetAttributes(host, &attributes) != ACL_SUCCESS) ::_exit(3);
+    if (attributes.location.type != ACL_MEM_LOCATION_TYPE_HOST) ::_exit(4);
+    ::_exit(aclrtFreeHost(host) == ACL_SUCCESS ? 0 : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(static_cast<char*>(host)[0], 7);
+  EXPECT_EQ(aclrtFreeHost(host), ACL_SUCCESS);
+}
+
 TEST_F(Alone, CopyOfNothingSucceedsBeforeAnyCheck) {
   EXPECT_EQ(aclrtMemcpy(nullptr, 0, nullptr, 0, from_c<aclrtMemcpyKind>(99)), ACL_SUCCESS);
   EXPECT_EQ(aclrtMemset(nullptr, 0, 0, 0), ACL_SUCCESS);

@@ -58,7 +58,9 @@ Runtime::Runtime(Parts parts)
       pid_(parts.pid),
       contexts_(parts.devices),
       heap_(*source_, parts.devices),
-      sharing_(heap_, *client_) {}
+      sharing_(heap_, *client_) {
+  host_memory().attach(heap_.registry());
+}
 
 Result<std::unique_ptr<Runtime>> Runtime::make() {
   auto address = share::choose_broker();

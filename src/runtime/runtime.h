@@ -9,6 +9,8 @@
 //      ├────── Heap ── PageSource          LocalSource, or the broker through BrokerSource
 //      └────── Sharing ── share::Imports ── share::Client ── the broker
 //
+// Beside it lies HostMemory, which forked children keep.
+//
 // A forked child has none of it: its parent's memory is not mapped there and its parent's session
 // is not its own. The pointer to the Runtime lies in a page that fork wipes, so the child's first
 // call makes a Runtime of its own, as a fresh process would; an atfork handler lets go of the
@@ -20,6 +22,7 @@
 
 #include "base/result.h"
 #include "memory/heap.h"
+#include "memory/host_memory.h"
 #include "memory/source.h"
 #include "runtime/contexts.h"
 #include "runtime/sharing.h"
@@ -45,6 +48,8 @@ class Runtime {
   memory::Heap& heap() { return heap_; }
   Sharing& sharing() { return sharing_; }
   share::Client& client() { return *client_; }
+  // A forked child's is its parent's, so it is not a part of this.
+  static memory::HostMemory& host_memory() { return memory::HostMemory::of_process(); }
 
   // The process id under which the broker sees this process: the one for whitelists.
   std::int32_t broker_pid_of_self() const { return pid_; }

@@ -1,7 +1,10 @@
 #include "acl_peer.h"
 
+#include <linux/capability.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -68,6 +71,28 @@ std::string memory_in_use() {
   return said(code, fmt::format("{} {}", free, total));
 }
 
+std::string malloc_until_refused(std::uint64_t size, std::uint64_t most) {
+  for (std::uint64_t i = 0; i < most; ++i) {
+    void* address = nullptr;
+    const aclError code = aclrtMalloc(&address, size, ACL_MEM_MALLOC_NORMAL_ONLY);
+    if (code != ACL_SUCCESS) return said(code);
+  }
+  return said(ACL_SUCCESS);
+}
+
+// From now on all that this process maps is locked, and may be `limit` bytes: root's privilege to
+// lock more is given up.
+std::string lock_all(std::uint64_t limit) {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, 2> capabilities{};
+  if (::syscall(SYS_capget, &header, capabilities.data()) != 0) return "error capget";
+  capabilities[0].effective &= ~(1U << CAP_IPC_LOCK);
+  if (::syscall(SYS_capset, &header, capabilities.data()) != 0) return "error capset";
+  const rlimit allowed{.rlim_cur = limit, .rlim_max = limit};
+  if (::setrlimit(RLIMIT_MEMLOCK, &allowed) != 0) return "error setrlimit";
+  return ::mlockall(MCL_FUTURE) == 0 ? "0" : fmt::format("error mlockall {}", errno);
+}
+
 std::string answer(const Words& words) {
   const std::string& verb = words.at(0);
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
@@ -85,6 +110,13 @@ std::string answer(const Words& words) {
         aclrtMalloc(&address, number(1), static_cast<aclrtMemMallocPolicy>(number(2)));
     return said(code, address);
   }
+  if (verb == "malloc-until-refused") return malloc_until_refused(number(1), number(2));
+  if (verb == "malloc-host") {
+    void* address = nullptr;
+    const aclError code = aclrtMallocHost(&address, number(1));
+    return said(code, address);
+  }
+  if (verb == "lock-all") return lock_all(number(1));
   if (verb == "free") return said(aclrtFree(pointer(words.at(1))));
   if (verb == "range") {
     void* base = nullptr;
