@@ -42,7 +42,7 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
 }
 
 std::size_t BrokerSource::batch_for(const memory::BlockSpec& spec) {
-  last_batch_ = spec == last_spec_ ? last_batch_ * 2 : 1;
+  last_batch_ = spec == last_spec_ ? std::max(std::size_t{1}, last_batch_ * 2) : 1;
   last_spec_ = spec;
   if (spec.size > kMaxSpareSize) last_batch_ = 1;
   const std::uint64_t room = (kMaxSpareBytes - std::min(spare_bytes_, kMaxSpareBytes)) / spec.size;
