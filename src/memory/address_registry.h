@@ -54,7 +54,7 @@ struct Region {
   std::uintptr_t base = 0;
   std::uint64_t mapped = 0;    // Bytes of the file that lie at base.
   std::uint64_t reported = 0;  // What queries answer; may reach 32 bytes into the guard page.
-  std::uint64_t id = 0;        // The block's or the import's.
+  std::uint64_t id = 0;        // The block's, the import's, or the life of a slab's chunk.
   PageSize page = PageSize::k4KiB;
   int device = 0;  // At most kMaxDevice.
   RegionKind kind = RegionKind::kBlock;

@@ -119,7 +119,7 @@ Result<Retired> Heap::retire(const void* pointer) {
   }
   switch (region->kind) {
     case RegionKind::kSlab: {
-      auto piece = slabs_[static_cast<std::size_t>(region->device)]->retire(address);
+      auto piece = slabs_[static_cast<std::size_t>(region->device)]->retire(*region, address);
       if (!piece) return piece.error();
       return Retired(std::move(*piece));
     }
@@ -139,6 +139,11 @@ Result<Retired> Heap::retire(const void* pointer) {
 }
 
 Result<void> Heap::deallocate(const void* pointer) {
+  const std::uintptr_t address = address_of(pointer);
+  const auto region = registry_.find(address);
+  if (region && region->kind == RegionKind::kSlab) {
+    return slabs_[static_cast<std::size_t>(region->device)]->deallocate(*region, address);
+  }
   const auto retired = retire(pointer);
   if (!retired) return retired.error();
   return {};
@@ -164,7 +169,7 @@ std::optional<Region> Heap::describe(const void* pointer) const {
   const std::uintptr_t address = address_of(pointer);
   auto region = registry_.find(address);
   if (!region || region->kind != RegionKind::kSlab) return region;
-  const auto piece = slabs_[static_cast<std::size_t>(region->device)]->find(address);
+  const auto piece = Slab::find(*region, address);
   if (!piece) return std::nullopt;
   region->base = piece->base;
   region->mapped = piece->size;

@@ -139,6 +139,9 @@ class Heap {
   // Ends what is kept ready, so that others may have it; how many bytes that was.
   std::uint64_t give_back_reserve();
 
+  // In a forked child, which has none of its parent's memory. Takes no lock.
+  static void forget_after_fork() { Slab::forget_after_fork(); }
+
   // For memory that others own and enter themselves: imports, host memory.
   AddressRegistry& registry() { return registry_; }
   const AddressRegistry& registry() const { return registry_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <map>
@@ -33,7 +34,10 @@ Plan plan(std::uint64_t size, std::uint32_t policy, AllocCall call = AllocCall::
 // Remembers what came back; its session can be ended.
 class CountingSource final : public PageSource {
  public:
-  Result<Minted> mint(const BlockSpec& spec) override { return source_.mint(spec); }
+  Result<Minted> mint(const BlockSpec& spec) override {
+    ++mints;
+    return source_.mint(spec);
+  }
   void give_back(std::uint64_t id, Lent lent) override {
     given_back.push_back(id);
     source_.give_back(id, lent);
@@ -43,6 +47,7 @@ class CountingSource final : public PageSource {
   void reserve_begins() override { ++reserves_begun; }
 
   std::vector<std::uint64_t> given_back;
+  int mints = 0;
   int reserves_begun = 0;
   std::uint64_t number = 1;
 
@@ -281,9 +286,9 @@ TEST_F(HeapTest, ManyThreadsAllocateAndFree) {
   EXPECT_EQ(heap_.capacity(0)->free, before);
 }
 
-TEST_F(HeapTest, OfManyFreesOfOneBlockExactlyOneSucceeds) {
+TEST_F(HeapTest, OfManyFreesExactlyOneSucceeds) {
   for (int round = 0; round < 200; ++round) {
-    void* pointer = allocate(8192);
+    void* pointer = allocate(round % 2 == 0 ? 8192 : 100);
     std::vector<std::future<bool>> tries;
     tries.reserve(4);
     for (int t = 0; t < 4; ++t) {
@@ -462,6 +467,97 @@ TEST_F(HeapTest, WhatIsKeptReadyIsGivenBackBeforeMemoryIsRefused) {
   EXPECT_LT(tight.capacity(0)->free, 1 * kMiB);
   const auto all = heap.allocate(0, plan(8 * kMiB, kNormalOnly, AllocCall::kMallocAlign32));
   EXPECT_TRUE(all) << all.error().what();
+}
+
+TEST_F(HeapTest, AnotherThreadMayFreeAPiece) {
+  const std::uint64_t before = heap_.capacity(0)->free;
+  std::vector<void*> pieces;
+  pieces.reserve(1000);
+  for (int i = 0; i < 1000; ++i)
+    pieces.push_back(allocate(200));
+  std::thread([&] {
+    for (void* piece : pieces)
+      EXPECT_TRUE(heap_.deallocate(piece));
+    EXPECT_FALSE(heap_.deallocate(pieces[0]));
+  }).join();
+  EXPECT_EQ(heap_.capacity(0)->free, before);
+}
+
+TEST_F(HeapTest, AThreadThatEndsLeavesItsPiecesToTheOthers) {
+  CountingSource source;
+  Heap heap(source, 1);
+  constexpr std::size_t kPerChunk = (kChunkBytes - 64) / 3584;  // None would start a page.
+  std::thread([&] {
+    EXPECT_TRUE(heap.deallocate(*heap.allocate(0, plan(3500, kNormalOnly)))) << "and caches some";
+  }).join();
+  for (std::size_t i = 0; i < kPerChunk; ++i)
+    EXPECT_TRUE(heap.allocate(0, plan(3500, kNormalOnly)));
+  EXPECT_EQ(source.mints, 1);
+  EXPECT_TRUE(heap.allocate(0, plan(3500, kNormalOnly)));
+  EXPECT_EQ(source.mints, 2) << "the test's count of a chunk's pieces is wrong";
+}
+
+TEST_F(HeapTest, WhatLiesInAThreadsCacheCanBeGivenBackAllTheSame) {
+  CountingSource source;
+  Heap heap(source, 1);
+  const std::uint64_t all = source.capacity(0)->free;
+  std::promise<void> cached;
+  std::promise<void> given_back;
+  std::thread other([&] {
+    void* first = *heap.allocate(0, plan(100, kNormalOnly));
+    EXPECT_TRUE(heap.deallocate(first));
+    cached.set_value();
+    given_back.get_future().wait();
+    const auto again = heap.allocate(0, plan(100, kNormalOnly));
+    ASSERT_TRUE(again);
+    std::memset(*again, 1, 100);  // Mapped, that is.
+    EXPECT_TRUE(heap.describe(*again));
+    EXPECT_TRUE(heap.deallocate(*again));
+  });
+  cached.get_future().wait();
+  EXPECT_EQ(heap.capacity(0)->free, all);
+  EXPECT_EQ(heap.give_back_reserve(), kChunkBytes);
+  EXPECT_EQ(source.capacity(0)->free, all);
+  given_back.set_value();
+  other.join();
+  EXPECT_EQ(source.mints, 2);
+}
+
+TEST_F(HeapTest, NoPieceIsGivenTwiceWhileChunksComeAndGo) {
+  constexpr int kThreads = 3;
+  const std::uint64_t before = heap_.capacity(0)->free;
+  std::atomic<int> wrong = 0;
+  std::atomic<bool> enough = false;
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(static_cast<std::uint64_t>(t));
+      std::vector<std::uint64_t*> mine;
+      while (!enough) {
+        for (std::uint64_t n = random() % 100; n != 0; --n) {
+          auto* piece = static_cast<std::uint64_t*>(*heap_.allocate(0, plan(3500, kNormalOnly)));
+          *piece = address_of(piece) + static_cast<std::uint64_t>(t);
+          mine.push_back(piece);
+        }
+        for (; !mine.empty(); mine.pop_back()) {
+          std::uint64_t* piece = mine.back();
+          if (*piece != address_of(piece) + static_cast<std::uint64_t>(t)) ++wrong;
+          const auto found = heap_.describe(piece);
+          if (!found || found->base != address_of(piece)) ++wrong;
+          if (!heap_.deallocate(piece)) ++wrong;
+        }
+      }
+    });
+  }
+  std::uint64_t given_back = 0;
+  while (given_back < 200 * kChunkBytes)
+    given_back += heap_.give_back_reserve();
+  enough = true;
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(heap_.capacity(0)->free, before);
 }
 
 }  // namespace

@@ -10,15 +10,34 @@
 // starts on a page, and a program that tests `pointer % 4096 == 0` before it exports is told the
 // truth (pieces cannot be exported, their page holds other pieces).
 //
-// The books (which slot is taken, how long it is) lie in ordinary memory, never in the chunk: a
-// program that writes past its piece spoils its neighbour's data, but not the allocator. Freed
+// The books lie in ordinary memory, never in the chunk: a program that writes past its piece spoils
+// its neighbour's data, but not the allocator. What is true of a slot is its word in the books:
+//
+//   word = the chunk's life | free, or the size in use, or retired, or gone
+//
+//   free ──allocate──▶ size ──retire──▶ retired ──end──▶ free         each one compare-and-swap,
+//    │ ▲                 └──────────deallocate──────────▶ free        by any thread, no lock
+//    ▼ │ the chunk ends, its books begin another life
+//   gone
+//
+// Free slots are handed around in lists: each thread has some of each stride in its cache, the rest
+// lie with the chunk, under the mutex. A list says where a free slot may be, the word says whether
+// it is one. Hence a freed piece may go to any thread's cache, a piece that is freed twice is
+// noticed whoever does it, and a chunk can end although slots of it lie in caches: its words say
+// gone, and whoever comes with such a slot throws it away. (A life has 16 bits. A slot that slept
+// in a cache through 65,536 lives of its chunk could be listed twice; still only one can have it.)
+//
+// A cache is bounded, made with a thread's first piece and returned when the thread ends. Freed
 // pieces are reused in last-in-first-out order and are not cleared.
 //
 // Thread-safe. One slab serves one device.
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -37,78 +56,104 @@ class Slab {
  public:
   // Chunks come from `reserve` and are entered in `registry`; both outlive the slab.
   Slab(int device, Reserve& reserve, AddressRegistry& registry);
+  ~Slab();
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
 
   // `size` is the reported size, at most 4064.
   Result<std::uintptr_t> allocate(std::uint64_t size);
 
+ private:
+  struct Books;
+  struct Slot {
+    Books* books;
+    std::uint16_t index;
+    std::uint16_t life;
+  };
+
+ public:
   // A piece that is nobody's any more and cannot be given out yet; its end makes it free.
   class RetiredPiece {
    public:
     ~RetiredPiece();
     RetiredPiece(RetiredPiece&& other) noexcept
-        : slab_(std::exchange(other.slab_, nullptr)), address_(other.address_) {}
+        : slab_(std::exchange(other.slab_, nullptr)), slot_(other.slot_) {}
     RetiredPiece& operator=(RetiredPiece&&) = delete;
     RetiredPiece(const RetiredPiece&) = delete;
     RetiredPiece& operator=(const RetiredPiece&) = delete;
 
    private:
     friend class Slab;
-    RetiredPiece(Slab* slab, std::uintptr_t address) : slab_(slab), address_(address) {}
+    RetiredPiece(Slab* slab, const Slot& slot) : slab_(slab), slot_(slot) {}
 
     Slab* slab_;
-    std::uintptr_t address_;
+    Slot slot_;
   };
 
-  // `address` lies in a chunk of this slab (or did, a moment ago). Anything but the start of a
-  // piece in use is an error that says what it is instead.
-  Result<RetiredPiece> retire(std::uintptr_t address);
+  // `chunk` is what the registry says (or said, a moment ago) of `address`. Anything but the start
+  // of a piece in use is an error that says what it is instead.
+  Result<RetiredPiece> retire(const Region& chunk, std::uintptr_t address);
+  Result<void> deallocate(const Region& chunk, std::uintptr_t address);
 
   struct Piece {
     std::uintptr_t base = 0;
     std::uint64_t size = 0;
   };
   // The piece in use that contains the address.
-  std::optional<Piece> find(std::uintptr_t address) const;
+  static std::optional<Piece> find(const Region& chunk, std::uintptr_t address);
 
   // Chunks without a piece in use.
   std::uint64_t idle_bytes() const;
   // Puts them into the reserve.
   void give_back_idle();
 
- private:
-  struct Chunk {
-    Chunk(Block made, std::size_t size_class_index);
+  // In a forked child: what its thread cached was the parent's.
+  static void forget_after_fork();
 
-    Block block;
-    std::size_t size_class;
-    std::vector<std::uint16_t> sizes;  // By slot; 0 is free or retired.
-    std::vector<std::uint16_t> free_slots;
-    std::size_t used = 0;
-    std::size_t place_in_open = 0;  // Index in SizeClass::open while there is room.
-  };
+ private:
+  static constexpr std::size_t kClasses = 20;
   struct SizeClass {
-    std::vector<Chunk*> open;  // Chunks with room.
-    Chunk* idle = nullptr;     // The one of them that is kept although it is empty.
+    std::vector<Books*> open;   // Chunks that have slots to hand out.
+    std::vector<Books*> spare;  // Books whose chunk has ended.
+    Books* idle = nullptr;      // The one of the open that is kept although nobody has slots of it.
   };
+  // Lets a thread that ends find out whether the slab is there still.
+  struct Anchor {
+    std::mutex mutex;
+    Slab* slab;
+  };
+  struct Cache;
+  struct Bin;
+  using Blocks = std::vector<Block>;
+
   struct Place {
-    Chunk* chunk;
-    std::size_t slot;
+    Slot slot;
     std::uint64_t offset_in_slot;
   };
+  static std::optional<Place> locate(const Region& chunk, std::uintptr_t address);
+  // The piece's word becomes `state`.
+  static Result<Slot> end_use(const Region& chunk, std::uintptr_t address, std::uint16_t state);
 
-  Result<Chunk*> add_chunk(std::size_t size_class);
-  void drop_chunk(Chunk* chunk);
-  void end_retired(std::uintptr_t address);
-  void open(Chunk* chunk);
-  void close(Chunk* chunk);
-  std::optional<Place> locate(std::uintptr_t address) const;
+  Cache& cache_of_thread();
+  static void end_thread(void* caches);
+  Result<void> fill(Bin& bin, std::size_t size_class);
+  bool claim(const Slot& slot, std::uint64_t size);
+  void put(const Slot& slot);
+  void drain(Bin& bin, std::size_t keep, Blocks& ending);  // Of here on: under the mutex.
+  Books* add_chunk(std::size_t size_class, Block block);
+  bool end_chunk(Books& books, Blocks& ending);
+  void open(Books& books);
+  void close(Books& books);
+  void keep(Blocks ending);  // Not under the mutex.
 
   const int device_;
+  const std::uint64_t number_;  // No two slabs of a process, or of its parents, share one.
   Reserve& reserve_;
   AddressRegistry& registry_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::uintptr_t, Chunk, std::greater<>> chunks_;  // By base.
-  std::vector<SizeClass> classes_;
+  const std::shared_ptr<Anchor> anchor_;
+  std::mutex& mutex_;  // The anchor's.
+  std::deque<Books> books_;
+  std::array<SizeClass, kClasses> classes_;
 };
 
 }  // namespace hufu::memory

@@ -101,6 +101,7 @@ Runtime* Runtime::get_if_any() { return process_state().runtime.load(std::memory
 
 void Runtime::abandon_parents_in_child() {
   Runtime* parents = latest_runtime.load();
+  memory::Heap::forget_after_fork();
   parents->sharing_.forget_after_fork();
   parents->client_->forget_after_fork();
 }
