@@ -40,22 +40,20 @@ void AddressRegistry::Record::end() {
   life.store(life.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-std::optional<Region> AddressRegistry::Record::read() const {
+bool AddressRegistry::Record::read(Region& region) const {
   const std::uint64_t before = life.load(std::memory_order_acquire);
-  if (before % 2 == 0) return std::nullopt;
-  std::optional<Region> region(std::in_place);
-  region->base = base.load(std::memory_order_acquire);
-  region->mapped = mapped.load(std::memory_order_acquire);
-  region->reported = reported.load(std::memory_order_acquire);
-  region->id = id.load(std::memory_order_acquire);
-  region->books = books.load(std::memory_order_acquire);
+  if (before % 2 == 0) return false;
+  region.base = base.load(std::memory_order_acquire);
+  region.mapped = mapped.load(std::memory_order_acquire);
+  region.reported = reported.load(std::memory_order_acquire);
+  region.id = id.load(std::memory_order_acquire);
+  region.books = books.load(std::memory_order_acquire);
   const std::uint64_t packed = rest.load(std::memory_order_acquire);
-  if (life.load(std::memory_order_relaxed) != before) return std::nullopt;
-  region->page = static_cast<PageSize>(packed >> 32U);
-  region->device = static_cast<int>(packed >> 16U & 0xffffU);
-  region->kind = static_cast<RegionKind>(packed >> 8U & 0xffU);
-  region->access = static_cast<Access>(packed & 0xffU);
-  return region;
+  region.page = static_cast<PageSize>(packed >> 32U);
+  region.device = static_cast<int>(packed >> 16U & 0xffffU);
+  region.kind = static_cast<RegionKind>(packed >> 8U & 0xffU);
+  region.access = static_cast<Access>(packed & 0xffU);
+  return life.load(std::memory_order_relaxed) == before;
 }
 
 AddressRegistry::AddressRegistry() : root_(make_table(0)) { tombstones_.reserve(kTombstones); }
@@ -79,7 +77,8 @@ bool AddressRegistry::remove(std::uintptr_t base) {
   const std::lock_guard lock(mutex_);
   Record* record = record_at(base);
   if (record == nullptr) return false;
-  const Region region = *record->read();
+  Region region;
+  record->read(region);
   spare_.push_back(record);
   record->end();
   const Tombstone tombstone{.base = base, .end = region.end(), .kind = region.kind};
@@ -95,16 +94,19 @@ bool AddressRegistry::remove(std::uintptr_t base) {
 std::optional<Region> AddressRegistry::find(std::uintptr_t address) const {
   if (address >> kAddressBits != 0) return std::nullopt;
   const Cell* table = root_;
+  std::optional<Region> region(std::in_place);
   for (const Level& level : kLevels) {
     const Cell& cell = table[level.index(address)];
-    if (const Record* record = cell.record.load(std::memory_order_acquire)) {
-      const auto region = record->read();
-      if (region && region->base <= address && address < region->end()) return region;
+    const Record* record = cell.record.load(std::memory_order_acquire);
+    if (record != nullptr && record->read(*region) && region->base <= address &&
+        address < region->end()) {
+      return region;
     }
     table = cell.deeper.load(std::memory_order_acquire);
     if (table == nullptr) break;
   }
-  return std::nullopt;
+  region.reset();
+  return region;
 }
 
 AddressRegistry::Record* AddressRegistry::record_at(std::uintptr_t base) const {
@@ -113,10 +115,8 @@ AddressRegistry::Record* AddressRegistry::record_at(std::uintptr_t base) const {
   for (const Level& level : kLevels) {
     const Cell& cell = table[level.index(base)];
     Record* record = cell.record.load(std::memory_order_relaxed);
-    if (record != nullptr) {
-      const auto region = record->read();
-      if (region && region->base == base) return record;
-    }
+    Region region;
+    if (record != nullptr && record->read(region) && region.base == base) return record;
     table = cell.deeper.load(std::memory_order_relaxed);
     if (table == nullptr) break;
   }
@@ -150,9 +150,9 @@ void AddressRegistry::enter(Cell* table, std::size_t level, Span span, Record* r
 // may have become a region somewhere else.
 bool AddressRegistry::is_needed(const Cell& cell, Span cell_span) {
   const Record* record = cell.record.load(std::memory_order_relaxed);
-  if (record == nullptr) return false;
-  const auto region = record->read();
-  return region && region->base <= cell_span.last && cell_span.first < region->end();
+  Region region;
+  if (record == nullptr || !record->read(region)) return false;
+  return region.base <= cell_span.last && cell_span.first < region.end();
 }
 
 AddressRegistry::Cell* AddressRegistry::make_table(std::size_t level) {
@@ -181,7 +181,8 @@ std::vector<Region> AddressRegistry::list() const {
   {
     const std::lock_guard lock(mutex_);
     for (const Record& record : records_) {
-      if (const auto region = record.read()) regions.push_back(*region);
+      Region region;
+      if (record.read(region)) regions.push_back(region);
     }
   }
   std::sort(regions.begin(), regions.end(),

@@ -107,7 +107,7 @@ class AddressRegistry {
 
     void begin(const Region& region);
     void end();
-    std::optional<Region> read() const;
+    bool read(Region& region) const;  // False: what it wrote there is nothing.
   };
   struct Cell {
     std::atomic<Record*> record = nullptr;

@@ -43,6 +43,11 @@ Error fail_interior(std::uintptr_t address, const Region& region) {
               region.end());
 }
 
+template <class T>
+bool lacks_memory(const Result<T>& result) {
+  return !result && result.error().code == Errc::kOutOfMemory;
+}
+
 Error fail_ending(std::uintptr_t base) {
   return fail(Errc::kInvalidValue, Reason::kNone, "address {:#x} is being freed by another thread",
               base);
@@ -73,25 +78,30 @@ Result<void*> Heap::allocate(int device, const Plan& plan) {
     return fail(Errc::kInvalidDevice, Reason::kNoDevice, "device {} of {}: ids start at 0", device,
                 slabs_.size());
   }
-  auto made = allocate_once(device, plan);
-  const auto lacks_memory = [&] { return !made && made.error().code == Errc::kOutOfMemory; };
-  // What is kept ready may be what is lacking.
-  if (lacks_memory() && give_back_reserve() != 0) made = allocate_once(device, plan);
-  if (lacks_memory() && plan.may_fall_back) made = allocate_once(device, on_small_pages(plan));
-  return made;
-}
-
-Result<void*> Heap::allocate_once(int device, const Plan& plan) {
-  if (plan.slab) {
-    const auto piece = slabs_[static_cast<std::size_t>(device)]->allocate(plan.reported_size);
-    if (!piece) return piece.error();
-    return reinterpret_cast<void*>(*piece);
-  }
+  if (plan.slab) return allocate_piece(device, plan);
   return allocate_block(device, plan);
 }
 
+Result<void*> Heap::allocate_piece(int device, const Plan& plan) {
+  Slab& slab = *slabs_[static_cast<std::size_t>(device)];
+  auto piece = slab.allocate(plan.reported_size);
+  if (lacks_memory(piece) && give_back_reserve() != 0) piece = slab.allocate(plan.reported_size);
+  if (!piece) return piece.error();
+  return reinterpret_cast<void*>(*piece);
+}
+
+Result<Block> Heap::obtain(const BlockSpec& spec) {
+  auto block = reserve_.obtain(spec);
+  // What is kept ready may be what is lacking.
+  if (!lacks_memory(block) || give_back_reserve() == 0) return block;
+  return reserve_.obtain(spec);
+}
+
 Result<void*> Heap::allocate_block(int device, const Plan& plan) {
-  auto block = reserve_.obtain({.device = device, .size = plan.file_size, .page = plan.page});
+  auto block = obtain({.device = device, .size = plan.file_size, .page = plan.page});
+  if (lacks_memory(block) && plan.may_fall_back) {
+    return allocate_block(device, on_small_pages(plan));
+  }
   if (!block) return block.error();
   const Region region{.base = block->base(),
                       .mapped = plan.file_size,

@@ -153,7 +153,8 @@ class Heap {
     int exports_on_their_way = 0;
   };
 
-  Result<void*> allocate_once(int device, const Plan& plan);
+  Result<void*> allocate_piece(int device, const Plan& plan);
+  Result<Block> obtain(const BlockSpec& spec);
   Result<void*> allocate_block(int device, const Plan& plan);
   Result<Retired> retire_block(const Region& region);
 
