@@ -58,80 +58,105 @@ Error fail_mapping(int sys_errno, std::string_view what, std::uint64_t length) {
   return fail_errno(what, sys_errno);
 }
 
-Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range) {
-  assert(is_aligned(range.offset, 4 * kKiB) && is_aligned(range.length, 4 * kKiB));
-  assert(range.length != 0);
-  if (range.length > kMaxLength) {
+Result<Reservation> Reservation::make(std::uint64_t length, PageSize alignment) {
+  assert(is_aligned(length, 4 * kKiB) && length != 0);
+  if (length > kMaxLength) {
     return fail(Errc::kOutOfMemory, Reason::kSizeTooLarge,
-                "{} bytes are more than the {} bytes of address space a mapping may take",
-                range.length, kMaxLength);
+                "{} bytes are more than the {} bytes of address space a mapping may take", length,
+                kMaxLength);
   }
-
   // Reserve enough to find an aligned base inside, then give back what is before and behind.
-  const std::uint64_t alignment = bytes_of(range.alignment);
-  const std::uint64_t needed = range.length + kGuardBytes + kFaultBytes;
-  const std::uint64_t slack = alignment - 4 * kKiB;
+  const std::uint64_t needed = length + kGuardBytes + kFaultBytes;
+  const std::uint64_t slack = bytes_of(alignment) - 4 * kKiB;
   void* raw = ::mmap(nullptr, needed + slack, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return fail_mapping(errno, "reserving address space", range.length);
+  if (raw == MAP_FAILED) return fail_mapping(errno, "reserving address space", length);
 
-  GuardedMapping mapping;
-  mapping.reservation_ = static_cast<std::byte*>(raw);
-  mapping.reserved_ = needed + slack;
+  Reservation place;
+  place.alignment_ = alignment;
+  place.reserved_ = static_cast<std::byte*>(raw);
+  place.reserved_bytes_ = needed + slack;
 
   const auto start = reinterpret_cast<std::uintptr_t>(raw);
-  const std::uint64_t before = *round_up(start, alignment) - start;
-  mapping.base_ = mapping.reservation_ + before;
-  mapping.length_ = range.length;
+  const std::uint64_t before = *round_up(start, bytes_of(alignment)) - start;
+  place.base_ = place.reserved_ + before;
+  place.length_ = length;
   // A trim that the kernel refuses (it may need a map entry) leaves some address space unused.
   const std::uint64_t behind = slack - before;
-  if (behind != 0 && ::munmap(mapping.base_ + needed, behind) == 0) mapping.reserved_ -= behind;
+  if (behind != 0 && ::munmap(place.base_ + needed, behind) == 0) place.reserved_bytes_ -= behind;
   if (before != 0 && ::munmap(raw, before) == 0) {
-    mapping.reservation_ += before;
-    mapping.reserved_ -= before;
+    place.reserved_ += before;
+    place.reserved_bytes_ -= before;
   }
 
-  const int prot = range.access == Access::kReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
-  if (::mmap(mapping.base_, range.length, prot, MAP_SHARED | MAP_FIXED, fd,
-             static_cast<off_t>(range.offset)) == MAP_FAILED) {
-    return fail_mapping(errno, "mapping", range.length);
-  }
-  if (::mmap(mapping.base_ + range.length, kGuardBytes, PROT_READ | PROT_WRITE,
+  if (::mmap(place.base_ + length, kGuardBytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
-    return fail_mapping(errno, "mapping a guard page", range.length);
+    return fail_mapping(errno, "mapping a guard page", length);
   }
-  if (::madvise(mapping.reservation_, mapping.reserved_, MADV_DONTFORK) != 0) {
-    return fail_mapping(errno, "madvise(DONTFORK)", range.length);
+  if (::madvise(place.reserved_, place.reserved_bytes_, MADV_DONTFORK) != 0) {
+    return fail_mapping(errno, "madvise(DONTFORK)", length);
   }
-  if (!range.in_core_dumps && ::madvise(mapping.base_, range.length, MADV_DONTDUMP) != 0) {
-    return fail_mapping(errno, "madvise(DONTDUMP)", range.length);
-  }
-  return mapping;
+  return place;
 }
 
-GuardedMapping::GuardedMapping(GuardedMapping&& other) noexcept
-    : reservation_(std::exchange(other.reservation_, nullptr)),
-      reserved_(std::exchange(other.reserved_, 0)),
+Reservation::Reservation(Reservation&& other) noexcept
+    : reserved_(std::exchange(other.reserved_, nullptr)),
+      reserved_bytes_(std::exchange(other.reserved_bytes_, 0)),
       base_(std::exchange(other.base_, nullptr)),
-      length_(std::exchange(other.length_, 0)) {}
+      length_(std::exchange(other.length_, 0)),
+      alignment_(other.alignment_) {}
 
-GuardedMapping& GuardedMapping::operator=(GuardedMapping&& other) noexcept {
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this == &other) return *this;
-  unmap();
-  reservation_ = std::exchange(other.reservation_, nullptr);
-  reserved_ = std::exchange(other.reserved_, 0);
+  release();
+  reserved_ = std::exchange(other.reserved_, nullptr);
+  reserved_bytes_ = std::exchange(other.reserved_bytes_, 0);
   base_ = std::exchange(other.base_, nullptr);
   length_ = std::exchange(other.length_, 0);
+  alignment_ = other.alignment_;
   return *this;
 }
 
-void GuardedMapping::unmap() {
+void Reservation::release() {
   // munmap of one's own whole range fails only if the address is wrong: that would be our bug.
-  if (reservation_ != nullptr) ::munmap(reservation_, reserved_);
-  reservation_ = nullptr;
-  reserved_ = 0;
+  if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
+  reserved_ = nullptr;
+  reserved_bytes_ = 0;
   base_ = nullptr;
   length_ = 0;
+}
+
+Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range) {
+  auto place = Reservation::make(range.length, range.alignment);
+  if (!place) return place.error();
+  return map(fd, range, std::move(*place));
+}
+
+Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range, Reservation place) {
+  assert(is_aligned(range.offset, 4 * kKiB) && range.length == place.length());
+  const int prot = range.access == Access::kReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (::mmap(place.base(), range.length, prot, MAP_SHARED | MAP_FIXED, fd,
+             static_cast<off_t>(range.offset)) == MAP_FAILED) {
+    return fail_mapping(errno, "mapping", range.length);
+  }
+  if (::madvise(place.base(), range.length, MADV_DONTFORK) != 0) {
+    return fail_mapping(errno, "madvise(DONTFORK)", range.length);
+  }
+  if (!range.in_core_dumps && ::madvise(place.base(), range.length, MADV_DONTDUMP) != 0) {
+    return fail_mapping(errno, "madvise(DONTDUMP)", range.length);
+  }
+  return GuardedMapping(std::move(place));
+}
+
+Reservation GuardedMapping::vacate() {
+  Reservation place = std::move(place_);
+  // One step, so that nothing else can be mapped there meanwhile.
+  if (place.base() != nullptr &&
+      ::mmap(place.base(), place.length(), PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    place.release();
+  }
+  return place;
 }
 
 }  // namespace hufu::os

@@ -33,28 +33,54 @@ struct MapRange {
   bool in_core_dumps = true;  // An importer's dump must not hold the exporter's data.
 };
 
+// The place alone, for a mapping to come: the guard page and the page that faults are there, the
+// range before them faults too. Making one costs more than mapping the file does, so whoever maps
+// and unmaps all day keeps some. Move-only.
+class Reservation {
+ public:
+  static Result<Reservation> make(std::uint64_t length, PageSize alignment);
+
+  Reservation() = default;
+  ~Reservation() { release(); }
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  std::byte* base() const { return base_; }
+  std::uint64_t length() const { return length_; }
+  PageSize alignment() const { return alignment_; }
+
+  void release();
+
+ private:
+  std::byte* reserved_ = nullptr;
+  std::uint64_t reserved_bytes_ = 0;
+  std::byte* base_ = nullptr;
+  std::uint64_t length_ = 0;
+  PageSize alignment_ = PageSize::k4KiB;
+};
+
 class GuardedMapping {
  public:
   // Looks at `fd` only; the mapping keeps the file alive, so the caller may close it.
   static Result<GuardedMapping> map(int fd, const MapRange& range);
+  // At a place of the range's length and alignment.
+  static Result<GuardedMapping> map(int fd, const MapRange& range, Reservation place);
 
   GuardedMapping() = default;
-  ~GuardedMapping() { unmap(); }
-  GuardedMapping(GuardedMapping&& other) noexcept;
-  GuardedMapping& operator=(GuardedMapping&& other) noexcept;
-  GuardedMapping(const GuardedMapping&) = delete;
-  GuardedMapping& operator=(const GuardedMapping&) = delete;
 
-  std::byte* base() const { return base_; }
-  std::uint64_t length() const { return length_; }
+  std::byte* base() const { return place_.base(); }
+  std::uint64_t length() const { return place_.length(); }
 
-  void unmap();
+  void unmap() { place_.release(); }
+  // Unmaps the file and keeps its place; an empty one if the kernel cannot do that.
+  Reservation vacate();
 
  private:
-  std::byte* reservation_ = nullptr;
-  std::uint64_t reserved_ = 0;
-  std::byte* base_ = nullptr;
-  std::uint64_t length_ = 0;
+  explicit GuardedMapping(Reservation place) : place_(std::move(place)) {}
+
+  Reservation place_;
 };
 
 // What to say when mmap or madvise failed: the limit that was met, and the command that raises it.

@@ -159,5 +159,31 @@ TEST(GuardedMapping, MovingItLeavesOneOwner) {
   EXPECT_EQ(::mincore(base, 4096, &residency), -1) << "the address is still mapped";
 }
 
+TEST(Reservation, ServesOneMappingAfterAnother) {
+  const UniqueFd first_file = file_of(2 * kPage);
+  const UniqueFd second_file = file_of(2 * kPage);
+  ASSERT_EQ(::pwrite(second_file.get(), "second", 6, 0), 6);
+  auto first = GuardedMapping::map(first_file.get(), {.length = 2 * kPage});
+  ASSERT_TRUE(first);
+  std::byte* base = first->base();
+  Reservation place = first->vacate();
+  EXPECT_EQ(first->base(), nullptr);
+  EXPECT_EQ(place.base(), base);
+
+  const siginfo_t empty = outcome_of(
+      [&] { return std::to_integer<int>(*static_cast<volatile std::byte*>(place.base())); });
+  EXPECT_EQ(empty.si_status, SIGSEGV) << "the first file can still be seen";
+
+  const auto second =
+      GuardedMapping::map(second_file.get(), {.length = 2 * kPage}, std::move(place));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->base(), base);
+  EXPECT_EQ(std::memcmp(base, "second", 6), 0);
+  base[2 * kPage] = std::byte{1};  // The guard page.
+  const siginfo_t behind =
+      outcome_of([&] { return std::to_integer<int>(*static_cast<volatile std::byte*>(base)); });
+  EXPECT_EQ(behind.si_status, SIGSEGV) << "a child inherits the second mapping";
+}
+
 }  // namespace
 }  // namespace hufu::os

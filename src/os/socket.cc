@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include <cerrno>
@@ -77,7 +78,23 @@ Result<UniqueFd> connect_to(const std::string& path) {
   return socket;
 }
 
-Result<Packet> receive(int socket, std::span<std::byte> buffer, std::vector<UniqueFd>* fds) {
+Result<void> bound_waits(int socket, int limit_ms) {
+  constexpr int kPerSecond = 1000;
+  constexpr int kMicrosecondsPerMs = 1000;
+  const timeval limit{.tv_sec = limit_ms / kPerSecond,
+                      .tv_usec = limit_ms % kPerSecond * kMicrosecondsPerMs};
+  if (::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0) {
+    return fail_errno("SO_RCVTIMEO", errno);
+  }
+  const int flags = ::fcntl(socket, F_GETFL);
+  if (flags < 0 || ::fcntl(socket, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return fail_errno("fcntl(F_SETFL)", errno);
+  }
+  return {};
+}
+
+Result<Packet> receive(int socket, std::span<std::byte> buffer, std::vector<UniqueFd>* fds,
+                       Wait wait) {
   iovec data{.iov_base = buffer.data(), .iov_len = buffer.size()};
   alignas(cmsghdr)
       std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
@@ -88,9 +105,10 @@ Result<Packet> receive(int socket, std::span<std::byte> buffer, std::vector<Uniq
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t size = 0;
+  const int flags = MSG_CMSG_CLOEXEC | (wait == Wait::kNo ? MSG_DONTWAIT : 0);
   do {
-    size = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (size < 0 && errno == EINTR);
+    size = ::recvmsg(socket, &message, flags);
+  } while (size < 0 && errno == EINTR && wait == Wait::kNo);
   if (size < 0) return fail_errno("recvmsg", errno);
 
   Packet packet;

@@ -49,9 +49,17 @@ struct Packet {
   bool end = false;  // The peer has hung up.
 };
 
-// One packet, without blocking. Fails with sys_errno EAGAIN when there is none. Descriptors are
-// appended to *fds, which may be null: then any that arrive are closed and reported.
-Result<Packet> receive(int socket, std::span<std::byte> buffer, std::vector<UniqueFd>* fds);
+enum class Wait : bool { kNo, kBounded };
+
+// How long receive() with Wait::kBounded may take, in milliseconds; 0: for ever.
+Result<void> bound_waits(int socket, int limit_ms);
+
+// One packet. Fails with sys_errno EAGAIN when there is none, or none came in time; a bounded wait
+// also with EINTR. It is the socket itself that is waited on, whatever becomes of its number
+// meanwhile. Descriptors are appended to *fds, which may be null: then any that arrive are closed
+// and reported.
+Result<Packet> receive(int socket, std::span<std::byte> buffer, std::vector<UniqueFd>* fds,
+                       Wait wait = Wait::kNo);
 
 // Sends one packet whole, without blocking and without SIGPIPE. EAGAIN and friends in sys_errno.
 Result<void> send(int socket, std::span<const std::byte> bytes, std::span<const UniqueFd> fds);

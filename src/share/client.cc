@@ -108,25 +108,39 @@ std::size_t descriptors_due(const Reply&) {
   return 0;
 }
 
-Error too_few_descriptors(std::string_view what) {
+// What a call is about, in words. Made when an error needs them: a key's words cost a hash of it.
+class Subject {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): most calls have their words at hand.
+  Subject(std::string words) : words_(std::move(words)) {}
+  Subject(const char* verb, const char* key) : words_(verb), key_(key) {}
+
+  std::string words() const { return key_ == nullptr ? words_ : what_with_key(words_, key_); }
+
+ private:
+  std::string words_;  // Or the verb.
+  const char* key_ = nullptr;
+};
+
+Error too_few_descriptors(const Subject& subject) {
   rlimit limit{};
   (void)::getrlimit(RLIMIT_NOFILE, &limit);
   return fail(Errc::kOutOfMemory, Reason::kDescriptors,
               "{}: this process has no file descriptor left for it (the limit is {}); raise it "
               "with `ulimit -n`, or keep many small objects in one pool",
-              what, limit.rlim_cur);
+              subject.words(), limit.rlim_cur);
 }
 
 // What a descriptor is, is the kernel's word; what a reply says it is, is only a claim. Memory that
 // can shrink under a mapping ends in SIGBUS, and one that is smaller than said does at once.
-Result<void> check_memory(int fd, std::string_view what, std::uint64_t needed) {
+Result<void> check_memory(int fd, const Subject& subject, std::uint64_t needed) {
   const auto facts = os::facts_of(fd);
   if (!facts) return facts.error();
   if (facts->size < needed) {
     return fail(Errc::kRefused, Reason::kOutOfRange,
                 "{}: the broker handed over a file of {} bytes for a range that ends at {}; it "
                 "must not be trusted: end it, a new one is started",
-                what, facts->size, needed);
+                subject.words(), facts->size, needed);
   }
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
   const auto seals = os::seals_of(fd);
@@ -135,14 +149,14 @@ Result<void> check_memory(int fd, std::string_view what, std::uint64_t needed) {
     return fail(Errc::kRefused, Reason::kSealsChanged,
                 "{}: the broker handed over a file with seals {:#x}, without {:#x} (shrink, grow), "
                 "which could be truncated under its users; it must not be trusted: end it",
-                what, found, kNeeded);
+                subject.words(), found, kNeeded);
   }
   return {};
 }
 
 Result<void> check_grant(int fd, const wire::ImportReply& reply, std::uint32_t asked,
-                         std::string_view what) {
-  if (auto memory = check_memory(fd, what, reply.offset + reply.size); !memory) return memory;
+                         const Subject& subject) {
+  if (auto memory = check_memory(fd, subject, reply.offset + reply.size); !memory) return memory;
   const int mode = ::fcntl(fd, F_GETFL);
   const bool writable = reply.access == static_cast<std::uint32_t>(Access::kReadWrite);
   const bool as_said = mode >= 0 && (mode & O_ACCMODE) == (writable ? O_RDWR : O_RDONLY);
@@ -155,7 +169,7 @@ Result<void> check_grant(int fd, const wire::ImportReply& reply, std::uint32_t a
               "{}: the broker granted access {} to {} of {} bytes, which is not what was asked for "
               "(access {}) or not what the descriptor allows (mode {:#o}); hufud and libhufu may "
               "be of different versions",
-              what, reply.access, reply.reported_size, reply.size, asked, mode);
+              subject.words(), reply.access, reply.reported_size, reply.size, asked, mode);
 }
 
 }  // namespace
@@ -166,7 +180,7 @@ struct Client::State {
   // --- All of the below: under `mutex`, except `generation` ---
   Result<void> ensure_session();
   template <class R>
-  Result<ReplyTo<R>> call(const R& body, std::string_view what, bool repeatable,
+  Result<ReplyTo<R>> call(const R& body, const Subject& subject, bool repeatable,
                           std::vector<UniqueFd>* fds = nullptr);
   template <class R>
   Result<void> tell(const R& body, int wait_ms);
@@ -324,6 +338,7 @@ Result<void> Client::State::connect() {
       UniqueFd high(::fcntl(connected->get(), F_DUPFD_CLOEXEC, kLowestSocket));
       // EINVAL: the limit of descriptors is lower than that.
       socket = high ? std::move(high) : std::move(*connected);
+      if (auto bounded = os::bound_waits(socket.get(), limit_ms); !bounded) return bounded;
       const auto facts = os::facts_of(socket.get());
       if (!facts) return facts.error();
       socket_facts = *facts;
@@ -372,7 +387,7 @@ Result<void> Client::State::ensure_session() {
     }
     const auto& reply = std::get<wire::HelloReply>(*hello.answer);
     if (fds.size() != wire::kHelloDescriptors) {
-      return give_up(too_few_descriptors("opening a session"));
+      return give_up(too_few_descriptors(std::string("opening a session")));
     }
     auto words = os::PublishedView::map(fds[0].get(), wire::kStatusBytes);
     if (!words) return give_up(words.error());
@@ -430,12 +445,12 @@ Result<std::size_t> Client::State::await_packet(std::span<std::byte> buffer,
                                                 bool* starved) {
   const Deadline deadline(limit_ms);
   while (true) {
-    const auto readable = wait_for(socket.get(), POLLIN, deadline);
-    if (!readable) return give_up(readable.error());
-    if (!*readable) return silent(word_of(kind), limit_ms);
-    if (auto ours = check_socket(); !ours) return ours.error();
-    const auto packet = os::receive(socket.get(), buffer, fds);
-    if (!packet && packet.error().sys_errno == EAGAIN) continue;
+    // Nobody looks here whether the socket is still ours: transmit() just has.
+    const auto packet = os::receive(socket.get(), buffer, fds, os::Wait::kBounded);
+    if (!packet && packet.error().sys_errno == EINTR && !deadline.passed()) continue;
+    if (!packet && (packet.error().sys_errno == EAGAIN || packet.error().sys_errno == EINTR)) {
+      return silent(word_of(kind), limit_ms);
+    }
     if (!packet) return parted(kind);
     if (packet->end) return hung_up(kind);
     if (packet->unasked_descriptors) {
@@ -488,13 +503,14 @@ Client::State::Exchange<R> Client::State::exchange(const R& body, std::vector<Un
 }
 
 template <class R>
-Result<ReplyTo<R>> Client::State::call(const R& body, std::string_view what, bool repeatable,
+Result<ReplyTo<R>> Client::State::call(const R& body, const Subject& subject, bool repeatable,
                                        std::vector<UniqueFd>* fds) {
   for (int tried = 0;; ++tried) {
     if (auto ready = ensure_session(); !ready) return ready.error();
     auto exchanged = exchange(body, fds);
     if (exchanged.answer) {
       if (const auto* refusal = std::get_if<wire::Refusal>(&*exchanged.answer)) {
+        const std::string what = subject.words();
         return to_error(*refusal, context(what));
       }
       return std::get<ReplyTo<R>>(*exchanged.answer);
@@ -618,7 +634,7 @@ Result<wire::ExportReply> Client::export_range(const ExportRequest& request) {
 }
 
 Result<void> Client::withdraw(const char* key) {
-  const std::string what = what_with_key("withdrawal", key);
+  const Subject what("withdrawal", key);
   const std::lock_guard lock(state_->mutex);
   const auto reply = state_->call(wire::Withdraw{wire::key_text(key)}, what, true);
   if (!reply) return reply.error();
@@ -626,7 +642,7 @@ Result<void> Client::withdraw(const char* key) {
 }
 
 Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
-  const std::string what = what_with_key("import", key);
+  const Subject what("import", key);
   const std::lock_guard lock(state_->mutex);
   std::vector<UniqueFd> fds;
   const auto reply = state_->call(
@@ -663,7 +679,7 @@ Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const st
   request.key = wire::key_text(key);
   request.count = static_cast<std::uint32_t>(pids.size());
   std::copy(pids.begin(), pids.end(), request.pids.begin());
-  const std::string what = what_with_key("whitelist", key);
+  const Subject what("whitelist", key);
   const std::lock_guard lock(state_->mutex);
   return state_->call(request, what, true);
 }
@@ -681,7 +697,8 @@ Result<std::vector<wire::ListReply>> Client::list() {
   std::vector<wire::ListReply> found;
   std::uint64_t after = 0;
   while (found.size() < kMost) {
-    const auto reply = state_->call(wire::List{.after = after}, "listing of exports", true);
+    const auto reply =
+        state_->call(wire::List{.after = after}, std::string("listing of exports"), true);
     if (!reply) return reply.error();
     if (reply->share == 0) break;
     after = reply->share;

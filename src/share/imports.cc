@@ -2,9 +2,11 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -32,6 +34,10 @@ struct FirstWord {
     return word;
   }
 };
+
+// Address space that closed imports leave for the next ones: so many places, and bytes together.
+constexpr std::size_t kPlacesKept = 16;
+constexpr std::uint64_t kPlaceBytesKept = kGiB;
 
 bool is_writable(Access access) { return access == Access::kReadWrite; }
 
@@ -75,7 +81,35 @@ struct Imports::Table {
     return out;
   }
 
+  // --- Under `mutex` ---
+  os::Reservation take_place(std::uint64_t length, PageSize alignment) {
+    const auto fits = [&](const os::Reservation& place) {
+      return place.length() == length && place.alignment() == alignment;
+    };
+    const auto found = std::ranges::find_if(places, fits);
+    if (found == places.end()) return {};
+    os::Reservation place = std::move(*found);
+    places.erase(found);
+    place_bytes -= length;
+    return place;
+  }
+  // What there is no room for is returned, to be released without the lock.
+  os::Reservation keep_place(os::Reservation place) {
+    if (place.length() == 0 || place.length() > kPlaceBytesKept) return place;
+    os::Reservation oldest;
+    place_bytes += place.length();
+    places.push_back(std::move(place));
+    if (places.size() > kPlacesKept || place_bytes > kPlaceBytesKept) {
+      oldest = std::move(places.front());
+      places.pop_front();
+      place_bytes -= oldest.length();
+    }
+    return oldest;
+  }
+
   std::array<std::uint8_t, crypto_shorthash_siphashx24_KEYBYTES> secret{};
+  std::deque<os::Reservation> places;
+  std::uint64_t place_bytes = 0;
   mutable std::mutex mutex;
   std::condition_variable changed;  // An entry has left kOpening or the table.
   std::unordered_map<KeyHash, std::shared_ptr<Entry>, FirstWord> by_key;
@@ -100,11 +134,12 @@ struct ClosingImport::Last {
   ~Last() {
     // A child's copy of its parent's: nothing is mapped here, and the session is not ours.
     if (imports->table_ != table) return;
-    entry->mapping.unmap();
+    os::Reservation place = entry->mapping.vacate();
     imports->client_.close({entry->view.share, entry->generation});
     // Only now may the key be imported again: the broker counts one mapping for each process, and
     // must hear of this one's end first.
     const std::lock_guard lock(table->mutex);
+    place = table->keep_place(std::move(place));
     table->by_key.erase(entry->key);
     table->changed.notify_all();
   }
@@ -205,11 +240,18 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
   const wire::ImportReply& reply = grant->reply;
   const PageSize page = *page_size_of(reply.page);  // The codec lets no other pass.
   const auto granted = static_cast<Access>(reply.access);
-  auto mapping = os::GuardedMapping::map(grant->fd.get(), {.offset = reply.offset,
-                                                           .length = reply.size,
-                                                           .access = granted,
-                                                           .alignment = page,
-                                                           .in_core_dumps = false});
+  const os::MapRange range{.offset = reply.offset,
+                           .length = reply.size,
+                           .access = granted,
+                           .alignment = page,
+                           .in_core_dumps = false};
+  auto place = [&] {
+    const std::lock_guard lock(table_->mutex);
+    return table_->take_place(range.length, range.alignment);
+  }();
+  auto mapping = place.length() == 0
+                     ? os::GuardedMapping::map(grant->fd.get(), range)
+                     : os::GuardedMapping::map(grant->fd.get(), range, std::move(place));
   grant->fd.reset();
   if (!mapping) {
     client_.close({reply.share, grant->generation});

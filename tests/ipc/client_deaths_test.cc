@@ -141,7 +141,7 @@ TEST(BrokerDeath, InTheMiddleOfACallIsAnAnswerNotAHang) {
   const auto made = exporter.share(kPage, 1, kAnyProcess);
   broker.pause();
   importer.helper.tell("import " + made.key);
-  wait_in_poll(importer.pid());
+  wait_in_receive(importer.pid());
   broker.kill();
   const auto refused = AclPeer::parse(importer.helper.hear());
   EXPECT_EQ(refused.code, kDriver);
@@ -172,7 +172,7 @@ TEST(ImporterDeath, InTheMiddleOfACallLeavesNoCount) {
   const auto made = exporter.share(kPage, 1, kAnyProcess);
   broker.pause();
   importer.helper.tell("import " + made.key);
-  wait_in_poll(importer.pid());
+  wait_in_receive(importer.pid());
   const pid_t pid = importer.pid();
   importer.kill();
   broker.resume();

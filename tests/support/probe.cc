@@ -78,6 +78,7 @@ std::optional<FilePlace> place_of(pid_t pid, std::uint64_t address) {
   std::string offset;
   FilePlace place;
   in >> range >> permissions >> offset >> place.device >> place.inode;
+  if (place.inode == 0) return std::nullopt;
   const std::uint64_t begin = std::stoull(range, nullptr, 16);
   place.offset = std::stoull(offset, nullptr, 16) + (address - begin);
   return place;
@@ -143,9 +144,11 @@ void look_until(const Condition& condition, const std::string& what, pid_t pid) 
 
 }  // namespace
 
-void wait_in_poll(pid_t pid) {
+void wait_in_receive(pid_t pid) {
   const std::string path = fmt::format("/proc/{}/wchan", pid);
-  look_until([&] { return whole_file(path).find("poll") != std::string::npos; }, "in poll()", pid);
+  // __skb_wait_for_more_packets
+  const auto receives = [&] { return whole_file(path).find("skb_wait") != std::string::npos; };
+  look_until(receives, "in recvmsg()", pid);
 }
 
 void wait_stopped(pid_t pid) {

@@ -18,7 +18,8 @@ namespace hufu::test {
 // kernel does not say (it tells root only).
 std::optional<std::uint64_t> frame_of(pid_t pid, std::uint64_t address);
 
-// Which file, and where in it, an address shows, from /proc/PID/maps.
+// Which file, and where in it, an address shows, from /proc/PID/maps. Nothing where no file is
+// mapped: address space that is only reserved is nobody's memory.
 struct FilePlace {
   std::string device;
   std::uint64_t inode = 0;
@@ -47,8 +48,8 @@ std::uint64_t status_kib(pid_t pid, const std::string& name);
 // Processor time used so far, of all threads.
 std::chrono::nanoseconds cpu_time_of(pid_t pid);
 
-// Waits until a process sleeps in poll(), which is where libhufu waits for the broker's answer.
-void wait_in_poll(pid_t pid);
+// Waits until a process sleeps in recvmsg(), which is where libhufu waits for the broker's answer.
+void wait_in_receive(pid_t pid);
 // Waits until all of it is stopped.
 void wait_stopped(pid_t pid);
 
