@@ -75,12 +75,12 @@ bool try_leases() {
   return alone && !*alone && reader && watched && *watched;
 }
 
-// In time that does not depend on where they differ.
-bool equal_secrets(const std::array<std::uint8_t, 16>& a, const std::array<std::uint8_t, 16>& b) {
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned>(a[i] ^ b[i]);
-  return difference == 0;
+// What is kept of a session's secret, here and by a keeper. Comparing hashes tells nobody, by the
+// time it takes, how much of a guess was right.
+SecretHash hash_of(const std::array<std::uint8_t, 16>& secret) {
+  SecretHash hash{};
+  ::crypto_generichash(hash.data(), hash.size(), secret.data(), secret.size(), nullptr, 0);
+  return hash;
 }
 
 audit::Type type_asked(wire::Kind kind) {
@@ -127,7 +127,7 @@ Core::Core(const CoreOptions& options, KeySeal seal, os::PublishedMemory life, a
       log_(log),
       committer_(committer),
       reaper_(reaper),
-      ledger_(options.devices),
+      ledger_(options.devices, options.keeper),
       leases_work_(try_leases()),
       life_(std::move(life)) {
   crypto_shorthash_keygen(digest_key_.data());
@@ -253,17 +253,16 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   if (!status) return refuse_system(asking, audit::Type::kTripwire, status.error());
   auto life = life_.reader();
   if (!life) return refuse_system(asking, audit::Type::kTripwire, life.error());
-  ledger_.greet(asking.session, std::move(*board));
+  std::array<std::uint8_t, 16> secret{};
+  ::randombytes_buf(secret.data(), secret.size());
+  ledger_.greet(asking.session, std::move(*board), hash_of(secret));
   if (twin) {
     end(*twin);
     superseded_.push_back(*twin);
   }
   wire::HelloReply body{};
   body.session = asking.session.id;
-  const std::uint64_t secret[2] = {random_id(), random_id()};
-  static_assert(sizeof(secret) == sizeof(body.secret));
-  std::memcpy(body.secret.data(), secret, sizeof(secret));
-  asking.session.secret = body.secret;
+  body.secret = secret;
   body.instance = seal_.instance();
   body.device_capacity = options_.device_capacity;
   body.devices = options_.devices;
@@ -281,7 +280,7 @@ Answer Core::answer(Asking& asking, const wire::Attach& attach) {
   Session* owner = ledger_.session(attach.session);
   const policy::Process caller = asking.session.process();
   const bool proven =
-      owner != nullptr && owner->greeted && equal_secrets(owner->secret, attach.secret) &&
+      owner != nullptr && owner->greeted && owner->secret_hash == hash_of(attach.secret) &&
       policy::same_process(
           caller,
           {.pid = owner->who.connected.pid, .pidfs_inode = owner->who.pidfs_inode, .alive = true});
@@ -334,7 +333,9 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   if (ledger_.blocks() + mint.count > options_.limits.blocks) {
     return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
   }
-  const std::uint64_t free = options_.device_capacity - ledger_.used(mint.device);
+  // Books that were rebuilt may hold more than a capacity that was lowered meanwhile.
+  const std::uint64_t free =
+      options_.device_capacity - std::min(options_.device_capacity, ledger_.used(mint.device));
   std::uint64_t asked = 0;
   for (std::uint32_t i = 0; i < mint.count; ++i) {
     if (__builtin_add_overflow(asked, mint.specs[i].size, &asked)) asked = ~std::uint64_t{0};
@@ -459,7 +460,7 @@ Answer Core::answer(Asking& asking, const wire::Export& request) {
   if (const auto sealed = seal_for_export(*block, access); !sealed.allowed()) {
     return refuse(asking, audit::Type::kExport, sealed, record);
   }
-  block->sealed_for = access;
+  ledger_.seal_for(*block, access);
 
   const Session& session = asking.session;
   Share share;
@@ -679,8 +680,10 @@ Answer Core::answer(Asking& asking, const wire::ListPid& list) {
     };
     if (std::ranges::any_of(facts, known)) continue;
     facts.push_back({.pid = pid, .pidfs_inode = inode, .alive = true});
-    fresh.push_back(
-        {.pid = pid, .pidfs_inode = inode, .pidfd = inode == 0 ? std::move(*pidfd) : UniqueFd()});
+    fresh.push_back({.pid = pid,
+                     .pidfs_inode = inode,
+                     .start_time = inode == 0 ? os::start_time_of(pid) : 0,
+                     .pidfd = inode == 0 ? std::move(*pidfd) : UniqueFd()});
   }
   if (const std::uint64_t entries = ledger_.usage_of(share.exporter.uid).listed;
       entries + fresh.size() > options_.limits.listed_per_uid) {

@@ -36,6 +36,7 @@ struct CoreOptions {
   std::uint64_t device_capacity = 0;
   Limits limits;
   policy::OverflowIds overflow;
+  Keeper* keeper = nullptr;  // Of slots; a broker without one begins anew when it is restarted.
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
 };

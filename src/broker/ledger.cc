@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <iterator>
 
 namespace hufu::broker {
 
@@ -19,10 +18,47 @@ Session* Ledger::session(SessionId id) {
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
-void Ledger::greet(Session& session, StatusBoard board) {
+void Ledger::greet(Session& session, StatusBoard board, const SecretHash& secret_hash) {
+  session.secret_hash = secret_hash;
   session.board = std::make_unique<StatusBoard>(std::move(board));
   session.greeted = true;
   count(session.uid(), &Usage::sessions, 1);
+  store(session);
+}
+
+void Ledger::store(Session& session) {
+  slots_.store(session.slot, SessionSlot{.id = session.id,
+                                         .secret_hash = session.secret_hash,
+                                         .pidfs_inode = session.who.pidfs_inode,
+                                         .uid = session.who.connected.uid,
+                                         .gid = session.who.connected.gid,
+                                         .pid = session.who.connected.pid,
+                                         .reserved = 0});
+}
+
+void Ledger::store(Block& block) {
+  const auto sealed_for = block.sealed_for ? static_cast<std::uint8_t>(*block.sealed_for) : 0;
+  slots_.store(block.slot, BlockSlot{.id = block.id,
+                                     .owner = block.owner,
+                                     .size = block.size,
+                                     .page = static_cast<std::uint32_t>(bytes_of(block.page)),
+                                     .device = block.device,
+                                     .uid = block.uid,
+                                     .backing = static_cast<std::uint8_t>(block.backing),
+                                     .sealed_for = static_cast<std::uint8_t>(sealed_for),
+                                     .reserved = {}});
+}
+
+void Ledger::store(Share& share) {
+  const std::uint64_t pages = share.range.offset / bytes_of(PageSize::k4KiB);
+  slots_.store(share.slot, ExportSlot{.id = share.id,
+                                      .block = share.block,
+                                      .public_id = share.public_id,
+                                      .asked_size = share.asked_size,
+                                      .offset_pages_low = static_cast<std::uint32_t>(pages),
+                                      .offset_pages_high = static_cast<std::uint16_t>(pages >> 32),
+                                      .flags = static_cast<std::uint8_t>(share.flags),
+                                      .live = static_cast<std::uint8_t>(share.live ? 1 : 0)});
 }
 
 Usage Ledger::usage_of(std::uint32_t uid) const {
@@ -60,7 +96,16 @@ Block& Ledger::add_block(Session& owner, Block block) {
   owner.blocks.insert(id);
   owner.bytes += block.size;
   used_[block.device] += block.size;
-  return blocks_.emplace(id, std::move(block)).first->second;
+  Block& added = blocks_.emplace(id, std::move(block)).first->second;
+  store(added);
+  slots_.keep(added.slot, added.fd);
+  return added;
+}
+
+void Ledger::seal_for(Block& block, Access access) {
+  if (block.sealed_for == access) return;
+  block.sealed_for = access;
+  store(block);
 }
 
 Block* Ledger::block(BlockId id) {
@@ -74,7 +119,9 @@ Share& Ledger::add_share(Session& exporter, Block& block, Share share) {
   count(share.exporter.uid, &Usage::shares, 1);
   exporter.exported.insert(id);
   block.shares.insert(id);
-  return shares_.emplace(id, std::move(share)).first->second;
+  Share& added = shares_.emplace(id, std::move(share)).first->second;
+  store(added);
+  return added;
 }
 
 Share* Ledger::share(ShareId id) {
@@ -89,17 +136,27 @@ const Share* Ledger::share_after(ShareId after) const {
 
 void Ledger::list(Share& share, std::vector<ListedProcess> more) {
   count(share.exporter.uid, &Usage::listed, more.size());
-  std::ranges::move(more, std::back_inserter(share.listed));
+  for (ListedProcess& process : more) {
+    slots_.store(process.slot, ListedSlot{.share = share.id,
+                                          .pidfs_inode = process.pidfs_inode,
+                                          .start_time = process.start_time,
+                                          .pid = process.pid,
+                                          .reserved = {}});
+    share.listed.push_back(std::move(process));
+  }
 }
 
 void Ledger::forget_list(Share& share) {
   uncount(share.exporter.uid, &Usage::listed, share.listed.size());
+  for (ListedProcess& process : share.listed)
+    slots_.drop(process.slot);
   share.listed.clear();
 }
 
 void Ledger::end_share(Share& share) {
   if (!share.live) return;
   share.live = false;
+  if (!share.holders.empty()) store(share);
   forget_list(share);
   if (Session* exporter = session(share.exporter.session)) exporter->exported.erase(share.id);
   if (Block* of = block(share.block)) of->shares.erase(share.id);
@@ -118,6 +175,7 @@ void Ledger::free_block(Session& owner, Block& block, std::vector<UniqueFd>& gon
   owner.blocks.erase(block.id);
   owner.bytes -= block.size;
   block.owner = 0;
+  if (block.held != 0) store(block);
   drop_block_if_over(block, gone);
 }
 
@@ -125,6 +183,7 @@ const StatusBoard::Place* Ledger::hold(Session& session, Share& share) {
   if (share.holders.contains(session.id)) return &session.held.at(share.id);
   const auto place = session.board->take();
   if (!place) return nullptr;
+  if (!share.live) session.board->end(place->slot);  // Resumed by who held it before.
   share.holders.insert(session.id);
   count(session.uid(), &Usage::holds, 1);
   ++share.imports;
@@ -163,6 +222,7 @@ void Ledger::end_session(Session& session, std::vector<UniqueFd>& gone) {
     share(id)->watchers.erase(session.id);
   if (session.greeted) uncount(session.uid(), &Usage::sessions, 1);
   uncount(session.uid(), &Usage::connections, 1);
+  slots_.drop(session.slot);
   sessions_.erase(session.id);
 }
 
@@ -171,6 +231,7 @@ void Ledger::forget_share_if_over(Share& share) {
   for (const SessionId watcher : share.watchers)
     session(watcher)->watched.erase(share.id);
   uncount(share.exporter.uid, &Usage::shares, 1);
+  slots_.drop(share.slot);
   shares_.erase(share.id);
 }
 
@@ -179,6 +240,7 @@ void Ledger::drop_block_if_over(Block& block, std::vector<UniqueFd>& gone) {
   used_[block.device] -= block.size;
   if (block.probe) gone.push_back(block.probe->release());
   uncount(block.uid, &Usage::blocks, 1);
+  slots_.drop(block.slot);
   gone.push_back(std::move(block.fd));
   blocks_.erase(block.id);
 }

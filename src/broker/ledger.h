@@ -13,6 +13,10 @@
 //   * the status word of a hold says live exactly while the share is;
 //   * what a user makes the broker keep is counted under the uid that caused it, whoever owns it
 //     now: a freed block that importers hold is still its maker's.
+// Each change that must outlive the broker is given to the keeper, if there is one, as a slot
+// (broker/slots.h) before the call returns, so before anybody is told; rebuild() makes the books
+// from the slots again.
+//
 // Nothing here does I/O or decides anything. Descriptors of blocks that cease to exist are handed
 // out, to be closed where closing may take time.
 
@@ -27,6 +31,7 @@
 
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "broker/slots.h"
 #include "broker/status_board.h"
 #include "os/memfd.h"
 #include "os/process.h"
@@ -40,6 +45,7 @@ using SessionId = std::uint64_t;
 using BlockId = std::uint64_t;
 using ShareId = std::uint64_t;
 using PublicId = std::array<std::uint8_t, 16>;
+using SecretHash = std::array<std::uint8_t, 16>;
 
 // The last request of a session and what it was answered: sent again, it is not carried out again.
 struct Answered {
@@ -56,11 +62,12 @@ struct Session {
   std::set<ShareId> exported;                  // Live shares of its blocks.
   std::map<ShareId, StatusBoard::Place> held;  // Imported, with the word that speaks of it.
   std::unique_ptr<StatusBoard> board;          // From HELLO on.
-  std::array<std::uint8_t, 16> secret{};       // Given with HELLO; ATTACH must know it.
+  SecretHash secret_hash{};                    // Of what ATTACH and a resume must know.
   std::set<ShareId> watched;                   // Of those it exported or holds.
   SessionId agent = 0;                         // The connection that is told of events; 0: none.
   std::uint64_t bytes = 0;                     // Of its blocks.
   Answered answered;
+  std::uint32_t slot = 0;  // The keeper's number for it; 0: none. So in all of these.
 
   std::uint32_t uid() const { return who.connected.uid; }
   policy::Process process() const {
@@ -85,13 +92,16 @@ struct Block {
   std::optional<Access> sealed_for;  // Decided by the first export, for good.
   std::uint32_t held = 0;            // By how many (session, share) pairs.
   std::set<ShareId> shares;          // Live ones.
+  std::uint32_t slot = 0;
 };
 
 // A process on a whitelist. `pidfd` is held only where inodes do not identify a process.
 struct ListedProcess {
   std::int32_t pid = 0;
   std::uint64_t pidfs_inode = 0;
+  std::uint64_t start_time = 0;  // Only beside a pidfd.
   UniqueFd pidfd;
+  std::uint32_t slot = 0;
 };
 
 // Who exported: kept after the session is gone.
@@ -119,6 +129,7 @@ struct Share {
   std::set<SessionId> holders;
   std::uint64_t imports = 0;     // So far; never goes down.
   std::set<SessionId> watchers;  // Who is told of its events.
+  std::uint32_t slot = 0;
 
   bool whole_block(const Block& of) const { return range.offset == 0 && range.size == of.size; }
 };
@@ -135,15 +146,33 @@ struct Usage {
   friend bool operator==(const Usage&, const Usage&) = default;
 };
 
+// What a keeper gives back after a restart.
+struct KeptSlot {
+  std::uint32_t number = 0;
+  SlotBytes bytes{};
+  UniqueFd fd;
+};
+
 class Ledger {
  public:
-  explicit Ledger(std::uint32_t devices) : used_(devices, 0) {}
+  explicit Ledger(std::uint32_t devices, Keeper* keeper = nullptr)
+      : used_(devices, 0), slots_(keeper) {}
+
+  // The books that these slots tell of. Slots that are damaged, older than another one of the same
+  // thing, or in contradiction with the rest are dropped, from the keeper too: a list entry without
+  // its share, a share outside its block, a block without its file.
+  //
+  // The sessions wait for their processes: not greeted, and without a status board. Nobody holds
+  // anything yet; who resumes says what it holds. When all have that will, drop_unclaimed() forgets
+  // what is kept for nobody.
+  static Ledger rebuild(std::uint32_t devices, std::vector<KeptSlot> kept, Keeper& keeper);
+  void drop_unclaimed(std::vector<UniqueFd>& gone);
 
   Session& open_session(SessionId id, os::PeerIdentity who);
   Session* session(SessionId id);
   std::size_t sessions() const { return sessions_.size(); }
   // HELLO was answered.
-  void greet(Session& session, StatusBoard board);
+  void greet(Session& session, StatusBoard board, const SecretHash& secret_hash);
   Usage usage_of(std::uint32_t uid) const;
   // The other session of the same process, if there is one (it called exec, or lost its socket).
   std::optional<SessionId> twin_of(const Session& session) const;
@@ -159,7 +188,14 @@ class Ledger {
   // The live or held share with the smallest id above `after`.
   const Share* share_after(ShareId after) const;
 
+  void seal_for(Block& block, Access access);
   void list(Share& share, std::vector<ListedProcess> more);
+
+  // For whoever checks the whole.
+  const std::unordered_map<SessionId, Session>& all_sessions() const { return sessions_; }
+  const std::unordered_map<BlockId, Block>& all_blocks() const { return blocks_; }
+  const std::map<ShareId, Share>& all_shares() const { return shares_; }
+  std::uint32_t devices() const { return static_cast<std::uint32_t>(used_.size()); }
 
   // Each of these takes the session's claim away; descriptors of blocks that thereby cease to exist
   // are appended to `gone`.
@@ -177,6 +213,9 @@ class Ledger {
   void drop_block_if_over(Block& block, std::vector<UniqueFd>& gone);
 
   void forget_list(Share& share);
+  void store(Session& session);
+  void store(Block& block);
+  void store(Share& share);
   // Adds to one counter of a user; a user of whom nothing is kept is forgotten.
   void count(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t more);
   void uncount(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t less);
@@ -186,6 +225,7 @@ class Ledger {
   std::map<ShareId, Share> shares_;  // Ordered: `hufu ls` walks it in steps.
   std::vector<std::uint64_t> used_;
   std::map<std::uint32_t, Usage> usage_;
+  SlotWriter slots_;
 };
 
 }  // namespace hufu::broker

@@ -19,7 +19,7 @@ class Books : public ::testing::Test {
     os::PeerIdentity who;
     who.pidfs_inode = 1000 + id;
     Session& session = ledger.open_session(id, std::move(who));
-    ledger.greet(session, std::move(*StatusBoard::make()));
+    ledger.greet(session, std::move(*StatusBoard::make()), {});
     return session;
   }
   Block& mint(Session& owner, BlockId id, std::uint64_t size = 4096) {

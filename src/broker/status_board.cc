@@ -23,6 +23,10 @@ std::optional<StatusBoard::Place> StatusBoard::take() {
   return Place{.slot = slot, .live = live};
 }
 
+std::uint64_t StatusBoard::word(std::uint32_t slot) const {
+  return memory_.word(slot).load(std::memory_order_acquire);
+}
+
 void StatusBoard::end(std::uint32_t slot) {
   constexpr std::uint64_t kStateMask = 0xffff;
   auto& word = memory_.word(slot);

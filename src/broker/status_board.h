@@ -27,6 +27,7 @@ class StatusBoard {
   };
   // Nothing when every word is taken.
   std::optional<Place> take();
+  std::uint64_t word(std::uint32_t slot) const;
   void end(std::uint32_t slot);
   void give_back(std::uint32_t slot);
 

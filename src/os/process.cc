@@ -93,6 +93,10 @@ bool has_pidfs() {
   return self && pidfs_inode_of(self->get()) != 0;
 }
 
+std::uint64_t start_time_of(std::int32_t pid) {
+  return start_time_in(read_small_file(fmt::format("/proc/{}/stat", pid)));
+}
+
 Result<PeerIdentity> identify_peer(int socket) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
@@ -108,7 +112,7 @@ Result<PeerIdentity> identify_peer(int socket) {
 
   if (credentials.pid > 0) {
     const std::string base = fmt::format("/proc/{}/", credentials.pid);
-    peer.start_time = start_time_in(read_small_file(base + "stat"));
+    peer.start_time = start_time_of(credentials.pid);
     std::string name = read_small_file(base + "comm");
     if (!name.empty() && name.back() == '\n') name.pop_back();
     std::copy_n(name.begin(), std::min(name.size(), peer.name.size() - 1), peer.name.begin());

@@ -24,6 +24,10 @@ bool has_ended(int pidfd);
 std::uint64_t pidfs_inode_of(int pidfd);
 bool has_pidfs();
 
+// Clock ticks from boot to the start of the process; 0 when /proc hides it. With the pid it names a
+// process for as long as the machine runs.
+std::uint64_t start_time_of(std::int32_t pid);
+
 struct PeerIdentity {
   Credentials connected;              // At connect(), from SO_PEERCRED.
   std::vector<std::uint32_t> groups;  // At connect(), from SO_PEERGROUPS.
