@@ -350,23 +350,26 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   Answer result;
   for (std::uint32_t i = 0; i < mint.count; ++i) {
     const wire::MintSpec& spec = mint.specs[i];
-    auto fd = os::make_memfd("hufu", spec.size, os::Backing::kShmem);
-    if (!fd) return refuse_system(asking, audit::Type::kTripwire, fd.error(), spec.size);
+    const PageSize page = *page_size_of(spec.page);
+    const bool want_hugetlb = (spec.flags & wire::kWantHugetlb) != 0;
+    auto file = os::make_block_file("hufu", spec.size, page, want_hugetlb);
+    if (!file) return refuse_system(asking, audit::Type::kTripwire, file.error(), spec.size);
     // In system mode the inode is the broker's, so no importer needs a future-write seal and the
     // seals can be closed at once.
     if (options_.mode == policy::BrokerMode::kSystem) {
-      if (auto sealed = os::add_seals(fd->get(), F_SEAL_SEAL); !sealed) {
+      if (auto sealed = os::add_seals(file->fd.get(), F_SEAL_SEAL); !sealed) {
         return refuse_system(asking, audit::Type::kTripwire, sealed.error());
       }
     }
-    auto handed = dup_of(*fd);
+    auto handed = dup_of(file->fd);
     if (!handed) return refuse_system(asking, audit::Type::kTripwire, handed.error());
     Block block;
     block.id = random_id();
     block.device = mint.device;
     block.size = spec.size;
-    block.page = *page_size_of(spec.page);
-    block.fd = std::move(*fd);
+    block.page = page;
+    if (file->backing == os::Backing::kHugetlb) block.backing = wire::Backing::kHugetlb;
+    block.fd = std::move(file->fd);
     fresh.push_back(std::move(block));
     result.fds.push_back(std::move(*handed));
   }

@@ -92,7 +92,7 @@ class Broker : public ::testing::Test {
   BlockId mint(SessionId id, std::uint64_t size = 4096, const char* text = "bytes") {
     wire::Mint mint{};
     mint.count = 1;
-    mint.specs[0] = {.size = size, .page = 4096, .reserved = 0};
+    mint.specs[0] = {.size = size, .page = 4096, .flags = 0};
     Answer answer = ask(id, mint);
     const auto reply = ok<wire::Mint>(answer);
     if (!reply || answer.fds.size() != 1) return 0;
@@ -273,7 +273,7 @@ TEST_F(Broker, CapacityIsChargedAndGivenBack) {
   ASSERT_NE(block, 0U);
   wire::Mint more{};
   more.count = 1;
-  more.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
+  more.specs[0] = {.size = 4096, .page = 4096, .flags = 0};
   EXPECT_EQ(refused<wire::Mint>(ask(kImporter, more)), Reason::kCapacity);
   more.device = 1;
   EXPECT_TRUE(ok<wire::Mint>(ask(kImporter, more))) << "devices have their own";
@@ -286,8 +286,8 @@ TEST_F(Broker, CapacityIsChargedAndGivenBack) {
 TEST_F(Broker, ASumThatWrapsIsNoBargain) {
   wire::Mint mint{};
   mint.count = 2;
-  mint.specs[0] = {.size = ~std::uint64_t{4095}, .page = 4096, .reserved = 0};
-  mint.specs[1] = {.size = 8192, .page = 4096, .reserved = 0};
+  mint.specs[0] = {.size = ~std::uint64_t{4095}, .page = 4096, .flags = 0};
+  mint.specs[1] = {.size = 8192, .page = 4096, .flags = 0};
   EXPECT_EQ(refused<wire::Mint>(ask(kExporter, mint)), Reason::kCapacity);
 }
 
@@ -330,7 +330,7 @@ class Quota : public Broker {
   static wire::Mint one_page() {
     wire::Mint mint{};
     mint.count = 1;
-    mint.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
+    mint.specs[0] = {.size = 4096, .page = 4096, .flags = 0};
     return mint;
   }
   std::uint64_t import(SessionId id, const std::string& key) {
@@ -399,7 +399,7 @@ TEST_F(Quota, OfBlocksIsJudgedForTheWholeRequest) {
   wire::Mint three{};
   three.count = 3;
   for (std::size_t i = 0; i < 3; ++i)
-    three.specs[i] = {.size = 4096, .page = 4096, .reserved = 0};
+    three.specs[i] = {.size = 4096, .page = 4096, .flags = 0};
   expect_refused<wire::Mint>(ask(kExporter, three), Reason::kTooManyBlocks, 0, 2);
   EXPECT_EQ(core_->ledger().blocks(), 0U);
 }
@@ -518,8 +518,8 @@ class Repeat : public Broker {
 TEST_F(Repeat, OfMintIsOneChargeAndTheSameMemory) {
   wire::Mint mint{};
   mint.count = 2;
-  mint.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
-  mint.specs[1] = {.size = 8192, .page = 4096, .reserved = 0};
+  mint.specs[0] = {.size = 4096, .page = 4096, .flags = 0};
+  mint.specs[1] = {.size = 8192, .page = 4096, .flags = 0};
   const Answer first = ask(kExporter, mint);
   const Answer second = again(kExporter, mint);
   EXPECT_TRUE(same(first, second));

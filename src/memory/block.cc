@@ -2,13 +2,33 @@
 
 #include <utility>
 
-#include "os/commit.h"
+#include "os/huge_pages.h"
 
 namespace hufu::memory {
 
 Result<Block> Block::make(PageSource& source, const BlockSpec& spec) {
+  auto backing = os::Backing::kShmem;
+  auto block = make_once(source, spec, &backing);
+  if (block || block.error().code != Errc::kOutOfMemory) return block;
+  // Somebody else was faster, or a hugetlb cgroup allows fewer.
+  if (backing != os::Backing::kHugetlb) return block;
+  if (spec.hugetlb == Hugetlb::kRequired) return os::fail_huge_pages(spec.size, spec.page);
+  BlockSpec other = spec;
+  other.hugetlb = Hugetlb::kNever;
+  auto emulated = make_once(source, other, &backing);
+  if (emulated) emulated->spec_ = spec;  // It serves the same wishes.
+  return emulated;
+}
+
+Result<Block> Block::make_once(PageSource& source, const BlockSpec& spec, os::Backing* backing) {
   auto minted = source.mint(spec);
   if (!minted) return minted.error();
+  *backing = minted->backing;
+  const bool hugetlb = minted->backing == os::Backing::kHugetlb;
+  if (spec.hugetlb == Hugetlb::kRequired && !hugetlb) {
+    source.give_back(minted->id, Lent::kNever);
+    return os::fail_huge_pages(spec.size, spec.page);
+  }
   auto mapping =
       os::GuardedMapping::map(minted->fd.get(), {.length = spec.size, .alignment = spec.page});
   if (!mapping) {
@@ -17,9 +37,10 @@ Result<Block> Block::make(PageSource& source, const BlockSpec& spec) {
   }
   Block block(&source, spec, minted->id, std::move(*mapping));
   const os::GuardedMapping& mapped = block.mapping_;
-  if (auto committed = os::commit_pages(mapped.base(), mapped.length(), spec.page); !committed) {
-    return committed.error();
-  }
+  const auto pages = hugetlb ? os::commit_huge_pages(mapped.base(), mapped.length())
+                             : os::commit_pages(mapped.base(), mapped.length(), spec.page);
+  if (!pages) return pages.error();
+  block.pages_ = *pages;
   return block;
 }
 
@@ -37,6 +58,7 @@ Block::Block(Block&& other) noexcept
       session_(other.session_),
       id_(other.id_),
       lent_(other.lent_),
+      pages_(other.pages_),
       mapping_(std::move(other.mapping_)) {}
 
 void Block::end() {

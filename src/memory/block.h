@@ -4,7 +4,9 @@
 // handed to another process is always a block's file, so nothing else may ever lie in it.
 //
 // Making one is minting (the source charges the device), mapping at the page's alignment, and
-// committing every page. Any step that fails gives everything back.
+// committing every page. Any step that fails gives everything back. Huge pages come from where
+// there are some: those the machine has reserved; else what the kernel can make huge; else, unless
+// they are required, small ones do the work, at addresses as if they were huge.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "memory/source.h"
+#include "os/commit.h"
 #include "os/mapping.h"
 
 namespace hufu::memory {
@@ -31,6 +34,7 @@ class Block {
   std::uintptr_t base() const { return reinterpret_cast<std::uintptr_t>(mapping_.base()); }
   std::uint64_t length() const { return mapping_.length(); }
   const BlockSpec& spec() const { return spec_; }
+  os::Pages pages() const { return pages_; }          // What it is made of, whatever was wished.
   std::uint64_t session() const { return session_; }  // The source's, when it was minted.
 
   // Sticky: a file that left this process once is never used for anything else.
@@ -40,6 +44,8 @@ class Block {
  private:
   Block(PageSource* source, const BlockSpec& spec, std::uint64_t id, os::GuardedMapping mapping);
 
+  static Result<Block> make_once(PageSource& source, const BlockSpec& spec, os::Backing* backing);
+
   // First the source, so that no key of it can be imported any more, then the mapping.
   void end();
 
@@ -48,6 +54,7 @@ class Block {
   std::uint64_t session_;
   std::uint64_t id_;
   Lent lent_ = Lent::kNever;
+  os::Pages pages_ = os::Pages::kSmall;
   os::GuardedMapping mapping_;
 };
 

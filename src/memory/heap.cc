@@ -64,7 +64,8 @@ bool Retired::lent() const {
   return block != nullptr && block->lent() == Lent::kOnce;
 }
 
-Heap::Heap(PageSource& source, int devices) : source_(source), reserve_(source) {
+Heap::Heap(PageSource& source, int devices, Hugetlb huge_pages)
+    : source_(source), huge_pages_(huge_pages), reserve_(source) {
   slabs_.reserve(static_cast<std::size_t>(devices));
   for (int device = 0; device < devices; ++device) {
     slabs_.push_back(std::make_unique<Slab>(device, reserve_, registry_));
@@ -98,7 +99,9 @@ Result<Block> Heap::obtain(const BlockSpec& spec) {
 }
 
 Result<void*> Heap::allocate_block(int device, const Plan& plan) {
-  auto block = obtain({.device = device, .size = plan.file_size, .page = plan.page});
+  const auto hugetlb = plan.page == PageSize::k4KiB ? Hugetlb::kNever : huge_pages_;
+  auto block =
+      obtain({.device = device, .size = plan.file_size, .page = plan.page, .hugetlb = hugetlb});
   if (lacks_memory(block) && plan.may_fall_back) {
     return allocate_block(device, on_small_pages(plan));
   }

@@ -85,7 +85,8 @@ class Retired {
 
 class Heap {
  public:
-  Heap(PageSource& source, int devices);
+  // `huge_pages`: what blocks of huge pages may be made of.
+  Heap(PageSource& source, int devices, Hugetlb huge_pages = Hugetlb::kIfFree);
   ~Heap();
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
@@ -159,6 +160,7 @@ class Heap {
   Result<Retired> retire_block(const Region& region);
 
   PageSource& source_;
+  const Hugetlb huge_pages_;
   Reserve reserve_;
   AddressRegistry registry_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // By device.

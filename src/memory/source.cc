@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "os/memfd.h"
-
 namespace hufu::memory {
 namespace {
 
@@ -18,7 +16,7 @@ LocalSource::LocalSource(const LocalDevices& devices)
     : capacity_per_device_(devices.capacity), used_(static_cast<std::size_t>(devices.count), 0) {}
 
 Result<Minted> LocalSource::mint(const BlockSpec& spec) {
-  const auto [device, size, page] = spec;
+  const auto [device, size, page, hugetlb] = spec;
   const std::lock_guard lock(mutex_);
   if (device < 0 || static_cast<std::size_t>(device) >= used_.size()) {
     return fail_device(device, used_.size());
@@ -30,12 +28,12 @@ Result<Minted> LocalSource::mint(const BlockSpec& spec) {
                 "{} bytes do not fit on device {}: {} of its {} bytes are free", size, device,
                 available, capacity_per_device_);
   }
-  auto file = os::make_memfd("hufu-local", size, os::Backing::kShmem);
+  auto file = os::make_block_file("hufu-local", size, page, hugetlb != Hugetlb::kNever);
   if (!file) return file.error();
   const std::uint64_t id = ++last_id_;
   live_.emplace(id, Charge{.device = device, .bytes = size});
   used += size;
-  return Minted{.id = id, .fd = std::move(*file)};
+  return Minted{.id = id, .fd = std::move(file->fd), .backing = file->backing};
 }
 
 void LocalSource::give_back(std::uint64_t id, Lent /*lent*/) {

@@ -15,13 +15,22 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "os/memfd.h"
 
 namespace hufu::memory {
+
+// May a block be made of the machine's reserved huge pages?
+enum class Hugetlb : std::uint8_t {
+  kNever,     // What wants small pages, or has tried.
+  kIfFree,    // Else of others, which the kernel may be able to make huge.
+  kRequired,  // Of nothing else.
+};
 
 struct BlockSpec {
   int device = 0;
   std::uint64_t size = 0;  // Of the file: a multiple of the page.
   PageSize page = PageSize::k4KiB;
+  Hugetlb hugetlb = Hugetlb::kNever;
 
   bool operator==(const BlockSpec&) const = default;
 };
@@ -29,6 +38,7 @@ struct BlockSpec {
 struct Minted {
   std::uint64_t id = 0;
   UniqueFd fd;
+  os::Backing backing = os::Backing::kShmem;
 };
 
 struct Capacity {
@@ -47,7 +57,8 @@ class PageSource {
   PageSource(const PageSource&) = delete;
   PageSource& operator=(const PageSource&) = delete;
 
-  // An empty, sealed file, charged to the device until give_back.
+  // An empty, sealed file, charged to the device until give_back. Whether it is what the spec
+  // requires is for the caller to see.
   virtual Result<Minted> mint(const BlockSpec& spec) = 0;
 
   // The block's life ends. If it was lent, no key of it can be imported once this returns. It

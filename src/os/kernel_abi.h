@@ -22,6 +22,9 @@
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21U << 26)
 #endif
+#ifndef MFD_HUGE_1GB
+#define MFD_HUGE_1GB (30U << 26)
+#endif
 #ifndef F_SEAL_EXEC
 #define F_SEAL_EXEC 0x0020
 #endif

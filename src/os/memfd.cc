@@ -7,7 +7,9 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
+#include "os/huge_pages.h"
 #include "os/kernel_abi.h"
 
 namespace hufu::os {
@@ -35,9 +37,10 @@ Error memfd_failed(const char* step, std::uint64_t size, int sys_errno) {
 
 }  // namespace
 
-Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backing) {
-  const unsigned base = MFD_CLOEXEC | MFD_ALLOW_SEALING |
-                        (backing == Backing::kHugetlb ? MFD_HUGETLB | MFD_HUGE_2MB : 0U);
+Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backing, PageSize page) {
+  const unsigned huge = MFD_HUGETLB | (page == PageSize::k1GiB ? MFD_HUGE_1GB : MFD_HUGE_2MB);
+  const unsigned base =
+      MFD_CLOEXEC | MFD_ALLOW_SEALING | (backing == Backing::kHugetlb ? huge : 0U);
   UniqueFd fd(::memfd_create(name, base | MFD_NOEXEC_SEAL));
   // Kernels before 6.3 do not know NOEXEC_SEAL and say EINVAL.
   if (!fd && errno == EINVAL) fd = UniqueFd(::memfd_create(name, base));
@@ -50,6 +53,17 @@ Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backin
   if (auto sealed = add_seals(fd.get(), F_SEAL_SHRINK | F_SEAL_GROW); !sealed)
     return sealed.error();
   return fd;
+}
+
+Result<BlockFile> make_block_file(const char* name, std::uint64_t size, PageSize page,
+                                  bool want_hugetlb) {
+  const bool hugetlb = want_hugetlb && page != PageSize::k4KiB &&
+                       huge_pages(page).available >= size / bytes_of(page);
+  BlockFile file{.backing = hugetlb ? Backing::kHugetlb : Backing::kShmem};
+  auto fd = make_memfd(name, size, file.backing, page);
+  if (!fd) return fd.error();
+  file.fd = std::move(*fd);
+  return file;
 }
 
 Result<int> seals_of(int fd) {

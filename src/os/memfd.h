@@ -16,11 +16,25 @@
 
 namespace hufu::os {
 
-enum class Backing : std::uint8_t { kShmem, kHugetlb };
+enum class Backing : std::uint8_t {
+  kShmem,
+  kHugetlb,  // The machine's reserved huge pages, of 2 MiB or 1 GiB.
+};
 
 // An empty (uncommitted), sealed (SHRINK|GROW, and EXEC where the kernel has it) file of mode 0600.
-// `name` is only for /proc/PID/maps. Fails with kOutOfMemory at a descriptor limit.
-Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backing);
+// `name` is only for /proc/PID/maps. `page` is for hugetlb. Fails with kOutOfMemory at a descriptor
+// limit.
+Result<UniqueFd> make_memfd(const char* name, std::uint64_t size, Backing backing,
+                            PageSize page = PageSize::k2MiB);
+
+// What a block is made of. Of reserved huge pages if they are wanted and the machine has enough
+// available; nothing is taken of them before somebody maps the file.
+struct BlockFile {
+  UniqueFd fd;
+  Backing backing = Backing::kShmem;
+};
+Result<BlockFile> make_block_file(const char* name, std::uint64_t size, PageSize page,
+                                  bool want_hugetlb);
 
 // The seals make_memfd() leaves on this kernel: 0x26, or 0x06 before Linux 6.3.
 Result<int> seals_of(int fd);

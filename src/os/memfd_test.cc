@@ -10,7 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include "os/commit.h"
+#include "os/huge_pages.h"
 #include "os/kernel_abi.h"
+#include "os/mapping.h"
 
 namespace hufu::os {
 namespace {
@@ -82,6 +85,41 @@ TEST(Lease, SeesReopenedFilesAndTheirMappingsOnly) {
   ::munmap(mapped, 4096);
   EXPECT_FALSE(*probe->held());
   ::munmap(own, 4096);
+}
+
+TEST(BlockFile, IsOfReservedHugePagesOnlyIfWantedAndThere) {
+  constexpr std::uint64_t kHuge = 2 * kMiB;
+  const auto plain = make_block_file("test", kHuge, PageSize::k2MiB, false);
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->backing, Backing::kShmem);
+  const std::uint64_t too_many = huge_pages(PageSize::k2MiB).available + 1;
+  const auto other = make_block_file("test", too_many * kHuge, PageSize::k2MiB, true);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->backing, Backing::kShmem);
+}
+
+TEST(BlockFile, OfReservedHugePagesIsSealedLeasedAndEmptiedLikeAnyOther) {
+  if (huge_pages(PageSize::k2MiB).available == 0) {
+    GTEST_SKIP() << "no reserved huge page is available: sysctl vm.nr_hugepages=64";
+  }
+  constexpr std::uint64_t kHuge = 2 * kMiB;
+  const auto file = make_block_file("test", kHuge, PageSize::k2MiB, true);
+  ASSERT_TRUE(file);
+  ASSERT_EQ(file->backing, Backing::kHugetlb);
+  const int fd = file->fd.get();
+  EXPECT_EQ(*seals_of(fd) & ~F_SEAL_EXEC, F_SEAL_SHRINK | F_SEAL_GROW);
+  {
+    const auto mapping = GuardedMapping::map(fd, {.length = kHuge, .alignment = PageSize::k2MiB});
+    ASSERT_TRUE(mapping);
+    ASSERT_TRUE(commit_huge_pages(mapping->base(), kHuge));
+    EXPECT_EQ(facts_of(fd)->committed, kHuge);
+    EXPECT_FALSE(*HolderProbe::open(fd)->held());
+    const auto reader = reopen(fd, Access::kReadOnly);
+    ASSERT_TRUE(reader);
+    EXPECT_TRUE(*HolderProbe::open(fd)->held());
+  }
+  drop_pages(fd);
+  EXPECT_EQ(facts_of(fd)->committed, 0U);
 }
 
 }  // namespace

@@ -4,6 +4,16 @@
 #include <utility>
 
 namespace hufu::runtime {
+namespace {
+
+memory::Minted minted_of(share::Client::Minted minted) {
+  const bool hugetlb = minted.backing == wire::Backing::kHugetlb;
+  return {.id = minted.block,
+          .fd = std::move(minted.fd),
+          .backing = hugetlb ? os::Backing::kHugetlb : os::Backing::kShmem};
+}
+
+}  // namespace
 
 Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
   std::size_t batch = 0;
@@ -20,8 +30,10 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
     }
     batch = batch_for(spec);
   }
-  const wire::MintSpec one{
-      .size = spec.size, .page = static_cast<std::uint32_t>(spec.page), .reserved = 0};
+  const bool hugetlb = spec.hugetlb != memory::Hugetlb::kNever;
+  const wire::MintSpec one{.size = spec.size,
+                           .page = static_cast<std::uint32_t>(spec.page),
+                           .flags = hugetlb ? std::uint32_t{wire::kWantHugetlb} : 0U};
   const auto device = static_cast<std::uint32_t>(spec.device);
   // Without the lock: the broker may have to ask for the spares before it can answer.
   auto minted = client_.mint(device, std::vector(batch, one));
@@ -32,13 +44,10 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
   const std::uint64_t session = client_.generation();
   for (std::size_t i = 1; i < minted->size(); ++i) {
     share::Client::Minted& spare = (*minted)[i];
-    spares_.push_back({.spec = spec,
-                       .session = session,
-                       .minted = {.id = spare.block, .fd = std::move(spare.fd)}});
+    spares_.push_back({.spec = spec, .session = session, .minted = minted_of(std::move(spare))});
     spare_bytes_ += spec.size;
   }
-  share::Client::Minted& block = minted->front();
-  return memory::Minted{.id = block.block, .fd = std::move(block.fd)};
+  return minted_of(std::move(minted->front()));
 }
 
 std::size_t BrokerSource::batch_for(const memory::BlockSpec& spec) {

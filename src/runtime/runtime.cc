@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <string>
 #include <utility>
 
+#include "os/file.h"
 #include "runtime/broker_source.h"
 #include "runtime/local_devices.h"
 #include "share/address.h"
@@ -43,6 +45,15 @@ ProcessState& process_state() {
   return *state;
 }
 
+Result<memory::Hugetlb> huge_pages_wanted() {
+  const std::string mode = os::env("HUFU_HUGEPAGES");
+  if (mode.empty() || mode == "auto") return memory::Hugetlb::kIfFree;
+  if (mode == "require") return memory::Hugetlb::kRequired;
+  return fail(Errc::kInvalidValue, Reason::kNone,
+              "HUFU_HUGEPAGES={}: write auto, or require to fail rather than emulate huge pages",
+              mode);
+}
+
 }  // namespace
 
 struct Runtime::Parts {
@@ -50,6 +61,7 @@ struct Runtime::Parts {
   std::unique_ptr<memory::PageSource> source;
   std::int32_t pid = 0;
   int devices = 0;
+  memory::Hugetlb huge_pages = memory::Hugetlb::kIfFree;
 };
 
 Runtime::Runtime(Parts parts)
@@ -57,7 +69,7 @@ Runtime::Runtime(Parts parts)
       source_(std::move(parts.source)),
       pid_(parts.pid),
       contexts_(parts.devices),
-      heap_(*source_, parts.devices),
+      heap_(*source_, parts.devices, parts.huge_pages),
       sharing_(heap_, *client_) {
   host_memory().attach(heap_.registry());
 }
@@ -65,6 +77,8 @@ Runtime::Runtime(Parts parts)
 Result<std::unique_ptr<Runtime>> Runtime::make() {
   auto address = share::choose_broker();
   if (!address) return address.error();
+  const auto huge_pages = huge_pages_wanted();
+  if (!huge_pages) return huge_pages.error();
   const bool alone = address->mode == share::BrokerMode::kNone;
   Parts parts{.client = std::make_unique<share::Client>(std::move(*address))};
   if (alone) {
@@ -80,6 +94,7 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
     parts.pid = session->peer_pid;
     parts.devices = static_cast<int>(session->devices);
   }
+  parts.huge_pages = *huge_pages;
   return std::unique_ptr<Runtime>(new Runtime(std::move(parts)));
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of what was moved
 

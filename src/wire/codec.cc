@@ -28,14 +28,17 @@ bool well_formed(const Hello& hello) {
 
 bool well_formed(const MintSpec& spec) {
   const auto page = page_size_of(spec.page);
-  return page && spec.reserved == 0 && spec.size != 0 && is_aligned(spec.size, bytes_of(*page));
+  const bool may_be_hugetlb = page && *page != PageSize::k4KiB;
+  const std::uint32_t known = may_be_hugetlb ? std::uint32_t{kWantHugetlb} : 0U;
+  return page && (spec.flags & ~known) == 0 && spec.size != 0 &&
+         is_aligned(spec.size, bytes_of(*page));
 }
 
 bool well_formed(const Mint& mint) {
   if (mint.count == 0 || mint.count > kMaxMint) return false;
   for (std::size_t i = 0; i < kMaxMint; ++i) {
     const MintSpec& spec = mint.specs[i];
-    const bool unused = spec.size == 0 && spec.page == 0 && spec.reserved == 0;
+    const bool unused = spec.size == 0 && spec.page == 0 && spec.flags == 0;
     if (i < mint.count ? !well_formed(spec) : !unused) return false;
   }
   return true;

@@ -27,8 +27,8 @@ Reason refusal(std::span<const std::byte> packet) {
 Mint two_blocks() {
   Mint mint{};
   mint.count = 2;
-  mint.specs[0] = {.size = 4096, .page = 4096, .reserved = 0};
-  mint.specs[1] = {.size = 4 * kMiB, .page = 2 * kMiB, .reserved = 0};
+  mint.specs[0] = {.size = 4096, .page = 4096, .flags = 0};
+  mint.specs[1] = {.size = 4 * kMiB, .page = 2 * kMiB, .flags = 0};
   return mint;
 }
 
@@ -91,9 +91,20 @@ TEST(DecodeRequest, CountsStayInsideTheirArrays) {
 TEST(DecodeRequest, BlocksAreWholePages) {
   Mint mint{};
   mint.count = 1;
-  mint.specs[0] = {.size = 4096, .page = 2 * kMiB, .reserved = 0};
+  mint.specs[0] = {.size = 4096, .page = 2 * kMiB, .flags = 0};
   EXPECT_FALSE(accepted(frame_of(mint)));
-  mint.specs[0] = {.size = 8192, .page = 8192, .reserved = 0};
+  mint.specs[0] = {.size = 8192, .page = 8192, .flags = 0};
+  EXPECT_FALSE(accepted(frame_of(mint)));
+}
+
+TEST(DecodeRequest, OnlyBlocksOfHugePagesMayBeHugetlb) {
+  Mint mint = two_blocks();
+  mint.specs[1].flags = kWantHugetlb;
+  EXPECT_TRUE(accepted(frame_of(mint)));
+  mint.specs[1].flags = 2;
+  EXPECT_FALSE(accepted(frame_of(mint)));
+  mint.specs[1].flags = 0;
+  mint.specs[0].flags = kWantHugetlb;
   EXPECT_FALSE(accepted(frame_of(mint)));
 }
 

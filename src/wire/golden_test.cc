@@ -147,12 +147,12 @@ std::vector<Said> the_session() {
   Mint mint{};
   mint.device = 1;
   mint.count = 2;
-  mint.specs[0] = {.size = 8192, .page = 4096, .reserved = 0};
-  mint.specs[1] = {.size = 2 * kMiB, .page = 2 * kMiB, .reserved = 0};
+  mint.specs[0] = {.size = 8192, .page = 4096, .flags = 0};
+  mint.specs[1] = {.size = 2 * kMiB, .page = 2 * kMiB, .flags = kWantHugetlb};
   ask("mint_request", 2, mint);
   MintReply minted{};
   minted.blocks = {kBlock, kBlock + 1};
-  minted.backing = {Backing::kShmem, Backing::kShmem};
+  minted.backing = {Backing::kShmem, Backing::kHugetlb};
   minted.count = 2;
   reply("mint_reply", 2, minted, Mint{});
 
@@ -354,7 +354,7 @@ std::vector<Layout> every_layout() {
       {"Event", sizeof(Event), {FIELD(Event, what), FIELD(Event, reserved), FIELD(Event, share)}},
       {"MintSpec",
        sizeof(MintSpec),
-       {FIELD(MintSpec, size), FIELD(MintSpec, page), FIELD(MintSpec, reserved)}},
+       {FIELD(MintSpec, size), FIELD(MintSpec, page), FIELD(MintSpec, flags)}},
       {"Mint", sizeof(Mint), {FIELD(Mint, device), FIELD(Mint, count), FIELD(Mint, specs)}},
       {"MintReply",
        sizeof(MintReply),

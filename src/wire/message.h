@@ -138,10 +138,16 @@ struct Watch {
 
 inline constexpr std::size_t kMaxMint = 8;
 
+enum MintFlag : std::uint32_t {
+  // Of reserved huge pages (hugetlb) if the machine has enough available. The reply says what it
+  // became.
+  kWantHugetlb = 1,
+};
+
 struct MintSpec {
-  std::uint64_t size;  // Bytes, a multiple of `page`.
-  std::uint32_t page;  // 4096, 2 MiB or 1 GiB.
-  std::uint32_t reserved;
+  std::uint64_t size;   // Bytes, a multiple of `page`.
+  std::uint32_t page;   // 4096, 2 MiB or 1 GiB.
+  std::uint32_t flags;  // MintFlag; only with a page of 2 MiB or more.
 };
 
 struct Mint {

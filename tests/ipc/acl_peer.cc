@@ -124,6 +124,12 @@ std::string answer(const Words& words) {
     const aclError code = aclrtMemGetAddressRange(pointer(words.at(1)), &base, &size);
     return said(code, fmt::format("{} {}", reinterpret_cast<std::uintptr_t>(base), size));
   }
+  if (verb == "attributes") {
+    aclrtPtrAttributes attributes{};
+    const aclError code = aclrtPointerGetAttributes(pointer(words.at(1)), &attributes);
+    return said(code, fmt::format("{} {} {}", static_cast<int>(attributes.location.type),
+                                  attributes.location.id, attributes.pageSize));
+  }
   if (verb == "meminfo") return memory_in_use();
   if (verb == "export") return export_key(words);
   if (verb == "export-null") {

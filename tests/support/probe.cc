@@ -91,6 +91,21 @@ std::string permissions_of(pid_t pid, std::uint64_t address) {
   return line->substr(space + 1, 4);
 }
 
+std::uint64_t smaps_kib(pid_t pid, std::uint64_t address, const std::string& name) {
+  std::istringstream smaps(whole_file(fmt::format("/proc/{}/smaps", pid)));
+  bool here = false;
+  for (std::string line; std::getline(smaps, line);) {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      here = begin <= address && address < end;
+    } else if (here && line.starts_with(name + ":")) {
+      return std::stoull(line.substr(name.size() + 1));
+    }
+  }
+  return 0;
+}
+
 void expect_same_memory(pid_t one, std::uint64_t at_one, pid_t other, std::uint64_t at_other,
                         std::uint64_t bytes) {
   for (std::uint64_t offset = 0; offset < bytes; offset += kPage) {

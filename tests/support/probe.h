@@ -30,6 +30,10 @@ std::optional<FilePlace> place_of(pid_t pid, std::uint64_t address);
 // The permissions column there: "rw-s".
 std::string permissions_of(pid_t pid, std::uint64_t address);
 
+// A line of the mapping that contains the address, of /proc/PID/smaps, in KiB: "KernelPageSize",
+// "ShmemPmdMapped". 0 when there is none.
+std::uint64_t smaps_kib(pid_t pid, std::uint64_t address, const std::string& name);
+
 // Fails the test unless every page of the two ranges is one and the same memory: by page frame for
 // root, else by file and offset. Both ranges must have been touched.
 void expect_same_memory(pid_t one, std::uint64_t at_one, pid_t other, std::uint64_t at_other,
