@@ -19,10 +19,13 @@
 #include <utility>
 
 #include "base/units.h"
+#include "hufu/hufu.h"
 #include "hufu/output.h"
 #include "hufu/place.h"
+#include "os/device_capacity.h"
 #include "os/file.h"
 #include "os/headroom.h"
+#include "os/huge_pages.h"
 #include "os/kernel_abi.h"
 #include "os/process.h"
 #include "share/starter.h"
@@ -75,6 +78,30 @@ void look_at_chosen(Findings& findings, const Place& place) {
   findings.push_back({"broker", "yours", where + ", nobody answers",
                       "a system broker that exists is never replaced by a personal one",
                       "sudo systemctl start hufud.socket", State::kNeeded});
+}
+
+// What of the environment is a wish to the broker, which has decided already.
+void look_at_wishes(Findings& findings) {
+  hufuBrokerInfo broker{};
+  broker.structSize = sizeof(broker);
+  if (hufuGetBrokerInfo(&broker) != ACL_SUCCESS) return;
+  const auto compare = [&](const char* name, const std::string& wish, std::uint64_t wanted,
+                           std::uint64_t has) {
+    if (wish.empty() || wanted == has) return;
+    findings.push_back({"broker", name, fmt::format("{} here; the broker has {}", wish, has),
+                        "it is the broker's to say: this wish is ignored until it starts anew",
+                        fmt::format("unset {}, or end the broker: kill {}", name, broker.pid),
+                        State::kMissing});
+  };
+  const std::string devices = os::env("HUFU_DEVICES");
+  std::uint64_t count = 0;
+  std::from_chars(devices.data(), devices.data() + devices.size(), count);
+  compare("HUFU_DEVICES", devices, count, broker.devices);
+  const std::string capacity = os::env("HUFU_DEVICE_CAPACITY");
+  constexpr std::uint64_t kGrain = bytes_of(PageSize::k2MiB);
+  const std::uint64_t bytes =
+      os::parse_bytes(capacity).has_value() ? *os::parse_bytes(capacity) : 0;
+  compare("HUFU_DEVICE_CAPACITY", capacity, bytes - bytes % kGrain, broker.deviceCapacity);
 }
 
 void look_at_others(Findings& findings, const std::string& own) {
@@ -205,6 +232,7 @@ void look_at_broker(Findings& findings) {
     return;
   }
   look_at_chosen(findings, place);
+  if (place.broker) look_at_wishes(findings);
   look_at_others(findings, place.address.path);
 
   const auto log = audit_home(place.address);
@@ -237,7 +265,19 @@ void look_at_limits(Findings& findings) {
                       finite ? State::kNeeded : State::kInForce});
 
   const Limits locked = limits_of(RLIMIT_MEMLOCK);
-  findings.push_back({"limits", "RLIMIT_MEMLOCK", locked.text(), "", "", State::kInForce});
+  const bool bounded = locked.soft != RLIM_INFINITY;
+  findings.push_back(
+      {"limits", "RLIMIT_MEMLOCK", locked.text(),
+       bounded ? "matters to programs that lock all they map (mlockall): 207001 beyond it" : "",
+       bounded ? "ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit" : "",
+       State::kInForce});
+
+  const Limits space = limits_of(RLIMIT_AS);
+  const bool narrow = space.soft != RLIM_INFINITY;
+  findings.push_back({"limits", "RLIMIT_AS", space.text(),
+                      narrow ? "blocks and imports count against it: 207001 beyond it" : "",
+                      narrow ? "ulimit -v unlimited" : "",
+                      narrow ? State::kMissing : State::kInForce});
 
   constexpr std::uint64_t kManyMaps = 65530;  // The kernel's own default.
   const auto maps = number_in("/proc/sys/vm/max_map_count");
@@ -262,6 +302,8 @@ void look_at_memory(Findings& findings) {
   if (bounds->size() == 1) {
     findings.push_back({"memory", "cgroup headroom", "no limit", "", "", State::kInForce});
   }
+  findings.push_back(
+      {"memory", "/dev/shm", "not used: its size is no limit", "", "", State::kInForce});
 }
 
 void look_at_kernel(Findings& findings) {
@@ -297,21 +339,22 @@ void look_at_kernel(Findings& findings) {
 void look_at_huge_pages(Findings& findings) {
   struct Pool {
     const char* name;
+    PageSize page;
     const char* directory;
     const char* mend;
   };
   constexpr std::array<Pool, 2> kPools = {
-      Pool{"2 MiB pages", "/sys/kernel/mm/hugepages/hugepages-2048kB/",
+      Pool{"2 MiB pages", PageSize::k2MiB, "/sys/kernel/mm/hugepages/hugepages-2048kB/",
            "sudo sysctl vm.nr_hugepages=512"},
-      Pool{"1 GiB pages", "/sys/kernel/mm/hugepages/hugepages-1048576kB/",
+      Pool{"1 GiB pages", PageSize::k1GiB, "/sys/kernel/mm/hugepages/hugepages-1048576kB/",
            "hugepagesz=1G hugepages=4 on the kernel's command line"}};
   for (const Pool& pool : kPools) {
     const auto pages = number_in(std::string(pool.directory) + "nr_hugepages");
-    const auto free = number_in(std::string(pool.directory) + "free_hugepages");
+    const std::uint64_t available = os::huge_pages(pool.page).available;
     const bool reserved = pages.value_or(0) != 0;
     findings.push_back(
         {"huge pages", pool.name,
-         pages ? fmt::format("{} reserved, {} free", *pages, free.value_or(0))
+         pages ? fmt::format("{} reserved, {} available", *pages, available)
                : std::string("not on this machine"),
          reserved ? "" : "blocks of this page size are made of smaller pages, and cost more to use",
          reserved || !pages ? "" : pool.mend, reserved ? State::kInForce : State::kMissing});

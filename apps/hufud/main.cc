@@ -14,8 +14,8 @@
 #include <string_view>
 
 #include "audit/location.h"
-#include "broker/capacity.h"
 #include "broker/server.h"
+#include "os/device_capacity.h"
 #include "os/file.h"
 #include "os/process.h"
 
@@ -32,7 +32,7 @@ struct Settings {
   std::string socket;
   std::string audit_directory;
   std::string capacity;
-  std::uint32_t devices = 4;
+  std::uint32_t devices = hufu::os::kDefaultDevices;
   std::int64_t idle_ms = 10'000;
   bool overcommit = false;
   bool accept_damage = false;
@@ -62,12 +62,6 @@ void announce(int ready_fd, std::string_view text) {
 }
 
 Result<hufu::broker::ServerOptions> server_options(const Settings& settings) {
-  constexpr std::uint32_t kMaxDevices = 64;
-  if (settings.devices < 1 || settings.devices > kMaxDevices) {
-    return fail(Errc::kInvalidValue, Reason::kNoDevice,
-                "{} devices: HUFU_DEVICES (--devices) takes 1 to {}", settings.devices,
-                kMaxDevices);
-  }
   hufu::broker::ServerOptions options;
   options.socket_path = settings.socket;
   options.version = HUFU_VERSION;
@@ -77,14 +71,10 @@ Result<hufu::broker::ServerOptions> server_options(const Settings& settings) {
   options.audit_directory = home.path;
   options.audit_is_volatile = home.is_volatile;
 
-  std::uint64_t capacity = hufu::broker::default_device_capacity(settings.devices);
-  if (!settings.capacity.empty()) {
-    const auto parsed = hufu::broker::parse_bytes(settings.capacity);
-    if (!parsed) return parsed.error();
-    capacity = *parsed;
-  }
-  const auto fits = hufu::broker::check_capacity(capacity, settings.devices, settings.overcommit);
-  if (!fits) return fits.error();
+  const auto capacity = hufu::os::device_capacity({.devices = settings.devices,
+                                                   .capacity = settings.capacity,
+                                                   .overcommit = settings.overcommit});
+  if (!capacity) return capacity.error();
 
   const auto limits = hufu::broker::limits_within(
       {.sessions_per_uid = settings.max_sessions, .blocks_per_uid = settings.max_blocks},
@@ -92,7 +82,7 @@ Result<hufu::broker::ServerOptions> server_options(const Settings& settings) {
   if (!limits) return limits.error();
   options.core = {.mode = hufu::policy::BrokerMode::kPersonal,
                   .devices = settings.devices,
-                  .device_capacity = capacity,
+                  .device_capacity = *capacity,
                   .limits = *limits,
                   .overflow = {.uid = hufu::os::overflow_uid(), .gid = hufu::os::overflow_gid()},
                   .pid = ::getpid(),

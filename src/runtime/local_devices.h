@@ -7,8 +7,8 @@
 
 namespace hufu::runtime {
 
-// HUFU_DEVICES (4) devices of HUFU_DEVICE_CAPACITY bytes (three quarters of the machine's memory,
-// shared among them). A value that cannot be meant is an error that names the variable.
+// As HUFU_DEVICES, HUFU_DEVICE_CAPACITY and HUFU_OVERCOMMIT say: the broker would answer the same.
+// A value that cannot be meant is an error that names the variable.
 Result<memory::LocalDevices> local_devices();
 
 }  // namespace hufu::runtime

@@ -362,12 +362,32 @@ class Doctor(CliTest):
         self.assertEqual(result.returncode, 1 if document["needed"] else 0)
         found = {finding["name"]: finding for finding in document["findings"]}
         self.assertIn(str(self.broker.pid()), found["yours"]["found"])
-        for name in ("RLIMIT_NOFILE", "MemAvailable", "pidfs", "2 MiB pages", "audit log"):
+        for name in ("RLIMIT_NOFILE", "RLIMIT_MEMLOCK", "RLIMIT_FSIZE", "RLIMIT_AS",
+                     "vm.max_map_count", "MemAvailable", "cgroup headroom", "/dev/shm", "pidfs",
+                     "2 MiB pages", "shmem_enabled", "audit log"):
             self.assertIn(name, found)
         for finding in document["findings"]:
             if finding["state"] == "missing":
                 self.assertTrue(finding["follows"], finding)
         self.assertIn("RLIMIT_NOFILE", self.hufu("doctor").stdout)
+
+    def test_shows_wishes_that_the_broker_ignores(self):
+        self.share(self.file())
+        environment = dict(self.broker.environment, HUFU_DEVICES="3", HUFU_DEVICE_CAPACITY="64MiB")
+        done = subprocess.run([HUFU, "doctor", "--json"], capture_output=True, env=environment,
+                              timeout=LIMIT_S)
+        found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+        self.assertIn("3 here", found["HUFU_DEVICES"]["found"])
+        self.assertIn("ignored", found["HUFU_DEVICES"]["follows"])
+        self.assertIn("64MiB here", found["HUFU_DEVICE_CAPACITY"]["found"])
+        self.assertNotIn("HUFU_DEVICES", self.hufu("doctor").stdout)
+
+    def test_locked_memory_is_a_limit_with_a_remedy(self):
+        done = subprocess.run(["prlimit", "--memlock=1000000", HUFU, "doctor", "--json"],
+                              capture_output=True, env=self.broker.environment, timeout=LIMIT_S)
+        found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+        self.assertIn("1000000", found["RLIMIT_MEMLOCK"]["found"])
+        self.assertIn("ulimit -l", found["RLIMIT_MEMLOCK"]["mend"])
 
     def test_a_finite_file_size_limit_is_needed_to_go(self):
         done = subprocess.run(["prlimit", "--fsize=1000000", HUFU, "doctor", "--json"],

@@ -177,11 +177,11 @@ TEST(Export, OfMemoryThatWasNeverCommittedIsRefused) {
 }
 
 TEST(Capacity, IsTheDevicesAndEverybodys) {
-  TestBroker broker({.capacity = "1M"});
+  TestBroker broker({.capacity = "2M"});
   broker.start();
   WirePeer greedy(broker.helper("wire"));
   greedy.must("hello");
-  greedy.must(fmt::format("mint {}", kMiB - kPage));
+  greedy.must(fmt::format("mint {}", 2 * kMiB - kPage));
   WireSession other(broker.socket());
   const auto refused = other.mint(2 * kPage);
   EXPECT_EQ(refused.reason(), Reason::kCapacity);
@@ -189,7 +189,7 @@ TEST(Capacity, IsTheDevicesAndEverybodys) {
   EXPECT_TRUE(other.mint(kPage).body);
   greedy.kill();
   EXPECT_EQ(other.stat().used, kPage);
-  EXPECT_TRUE(other.mint(kMiB - kPage).body);
+  EXPECT_TRUE(other.mint(2 * kMiB - kPage).body);
 }
 
 TEST(SlowReader, ThatNeverTakesItsDescriptorsIsCutOff) {
