@@ -44,7 +44,7 @@ Result<std::optional<ContextId>> Contexts::reset_device(int device, Reset reset)
   }
   primary.references = reset == Reset::kAllReferences ? 0 : primary.references - 1;
   if (primary.references != 0) return std::optional<ContextId>{};
-  return std::optional(ContextId{.device = device, .life = primary.life});
+  return std::optional(ContextId{.device = device, .life = primary.life.exchange(0)});
 }
 
 std::vector<ContextId> Contexts::reset_all() {
@@ -54,23 +54,22 @@ std::vector<ContextId> Contexts::reset_all() {
     Primary& primary = primary_[device];
     if (primary.references == 0) continue;
     primary.references = 0;
-    ended.push_back({.device = static_cast<int>(device), .life = primary.life});
+    ended.push_back({.device = static_cast<int>(device), .life = primary.life.exchange(0)});
   }
   default_device_.reset();
   return ended;
 }
 
 Result<ContextId> Contexts::current() {
-  std::optional<int> wanted;
-  {
-    const std::lock_guard lock(mutex_);
-    const Current& mine = current_of_thread;
-    if (mine.owner == this) {
-      const Primary& primary = primary_[static_cast<std::size_t>(mine.context.device)];
-      if (primary.references != 0 && primary.life == mine.context.life) return mine.context;
-    }
-    wanted = default_device_;
+  const Current& mine = current_of_thread;
+  if (mine.owner == this &&
+      primary_[static_cast<std::size_t>(mine.context.device)].life == mine.context.life) {
+    return mine.context;
   }
+  const auto wanted = [this] {
+    const std::lock_guard lock(mutex_);
+    return default_device_;
+  }();
   if (wanted) return set_device(*wanted);
   return fail(Errc::kNoContext, Reason::kNone,
               "this thread has no current context; call aclrtSetDevice(0) in it first");

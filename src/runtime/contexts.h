@@ -8,6 +8,7 @@
 //
 // What a thread's current context is lies in the thread. Thread-safe otherwise.
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -49,8 +50,8 @@ class Contexts {
 
  private:
   struct Primary {
-    std::uint64_t life = 0;
     std::uint64_t references = 0;
+    std::atomic<std::uint64_t> life = 0;  // 0: there is none now. Read without the mutex.
   };
 
   Result<void> check(int device) const;

@@ -19,7 +19,16 @@ Error fail_key_text() {
 }  // namespace
 
 Sharing::Sharing(memory::Heap& heap, share::Client& client)
-    : heap_(heap), client_(client), imports_(client) {}
+    : heap_(heap), client_(client), imports_(client, [this](const share::Import& import) {
+        heap_.registry().add({.base = reinterpret_cast<std::uintptr_t>(import.base),
+                              .mapped = import.size,
+                              .reported = import.reported_size,
+                              .id = import.share,
+                              .page = import.page,
+                              .device = static_cast<int>(import.device),
+                              .kind = memory::RegionKind::kImported,
+                              .access = import.access});
+      }) {}
 
 Result<Key> Sharing::export_key(const void* pointer, std::uint64_t size, std::uint32_t flags) {
   const auto hold = heap_.begin_export(pointer, size);
@@ -72,27 +81,14 @@ Result<void> Sharing::list_pids(const char* key, std::span<const std::int32_t> p
 }
 
 Result<void*> Sharing::import(const char* key) {
+  if (std::byte* base = imports_.open_again(key)) return static_cast<void*>(base);
   const auto opened = imports_.open(key, 0);
   if (!opened) return opened.error();
-  const auto base = reinterpret_cast<std::uintptr_t>(opened->base);
-  const std::lock_guard lock(mutex_);
-  if (heap_.registry().find(base)) return static_cast<void*>(opened->base);
-  // What is there now: a program that closes more often than it opened may have ended this import
-  // already, and then its address must not be entered.
-  if (const auto import = imports_.find(opened->base)) {
-    heap_.registry().add({.base = base,
-                          .mapped = import->size,
-                          .reported = import->reported_size,
-                          .id = import->share,
-                          .page = import->page,
-                          .device = static_cast<int>(import->device),
-                          .kind = memory::RegionKind::kImported,
-                          .access = import->access});
-  }
   return static_cast<void*>(opened->base);
 }
 
 Result<void> Sharing::close(const char* key) {
+  if (imports_.close_one_of_many(key)) return {};
   std::unique_lock lock(mutex_);
   auto closing = imports_.close(key);
   if (closing) {

@@ -63,8 +63,7 @@ class Sharing {
   memory::Heap& heap_;
   share::Client& client_;
   share::Imports imports_;
-  // Held while an address is entered and while an import is closed and its address removed, so that
-  // the registry never holds an import that is not open.
+  // Held while an import is closed for the last time and its address removed, and for what follows.
   std::mutex mutex_;
   std::set<std::array<std::uint8_t, 16>> advised_;  // By public id.
 };

@@ -1,7 +1,5 @@
 #include "share/imports.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <condition_variable>
@@ -14,25 +12,16 @@
 #include <utility>
 
 #include "os/mapping.h"
+#include "share/open_keys.h"
 #include "share/refusal.h"
 #include "share/waiting.h"
 #include "wire/codec.h"
 
-#include <sodium.h>
-
 namespace hufu::share {
 namespace {
 
-// Stands for a key in the table. Keyed with random bytes of this process, so nobody can choose keys
-// that collide, and 128 bits long, so none do by chance.
-using KeyHash = std::array<std::uint8_t, crypto_shorthash_siphashx24_BYTES>;
-
 struct FirstWord {
-  std::size_t operator()(const KeyHash& hash) const {
-    std::size_t word = 0;
-    std::memcpy(&word, hash.data(), sizeof(word));
-    return word;
-  }
+  std::size_t operator()(const KeyHash& hash) const { return hash.words[0]; }
 };
 
 // Address space that closed imports leave for the next ones: so many places, and bytes together.
@@ -47,39 +36,22 @@ struct Imports::Entry {
   enum class State : std::uint8_t { kOpening, kFailed, kOpen, kClosing };
 
   State state = State::kOpening;
-  Error error;  // Of kFailed.
-  std::uint64_t opens = 0;
+  Error error;                   // Of kFailed.
   std::uint64_t generation = 0;  // Of the session that it was granted to.
-  std::shared_ptr<const Status> status;
-  std::uint32_t slot = 0;
-  std::uint64_t live_word = 0;
+  GrantWord grant;
+  OpenKeys::Entry* counted = nullptr;  // How often it is open; from kOpen on.
 
-  void adopt(const Client::Grant& grant) {
-    generation = grant.generation;
-    status = grant.status;
-    slot = grant.reply.slot;
-    live_word = grant.reply.status;
-    view.share = grant.reply.share;
-  }
-  bool live() const {
-    return !status->life.writer_ended() && status->words.word(slot) == live_word;
-  }
   Import view{};
   os::GuardedMapping mapping;
   KeyHash key{};
 };
 
 struct Imports::Table {
-  Table() { (void)!::getrandom(secret.data(), secret.size(), 0); }
+  KeyHash hash(const char* key) const { return hasher.of(wire::key_text(key)); }
 
-  KeyHash hash(const char* key) const {
-    const auto text = wire::key_text(key);
-    KeyHash out{};
-    static_assert(sizeof(text) == 72, "hashed whole, zeros included");
-    ::crypto_shorthash_siphashx24(out.data(), reinterpret_cast<const unsigned char*>(&text),
-                                  sizeof(text), secret.data());
-    return out;
-  }
+  const KeyHasher hasher;
+  OpenKeys keys;  // What it does not do for any thread: under `mutex`.
+  mutable std::mutex mutex;
 
   // --- Under `mutex` ---
   os::Reservation take_place(std::uint64_t length, PageSize alignment) {
@@ -107,10 +79,18 @@ struct Imports::Table {
     return oldest;
   }
 
-  std::array<std::uint8_t, crypto_shorthash_siphashx24_KEYBYTES> secret{};
+  void adopt(Entry& entry, const Client::Grant& given) {
+    // One for each session; a thread may look at a word of an ended one at any time.
+    if (statuses.empty() || statuses.back() != given.status) statuses.push_back(given.status);
+    entry.generation = given.generation;
+    entry.grant = {
+        .status = given.status.get(), .slot = given.reply.slot, .live = given.reply.status};
+    entry.view.share = given.reply.share;
+  }
+
   std::deque<os::Reservation> places;
   std::uint64_t place_bytes = 0;
-  mutable std::mutex mutex;
+  std::vector<std::shared_ptr<const Status>> statuses;
   std::condition_variable changed;  // An entry has left kOpening or the table.
   std::unordered_map<KeyHash, std::shared_ptr<Entry>, FirstWord> by_key;
   std::map<const std::byte*, const Entry*> by_base;  // Of those in kOpen.
@@ -140,6 +120,7 @@ struct ClosingImport::Last {
     // must hear of this one's end first.
     const std::lock_guard lock(table->mutex);
     place = table->keep_place(std::move(place));
+    table->keys.remove(entry->counted);
     table->by_key.erase(entry->key);
     table->changed.notify_all();
   }
@@ -152,7 +133,8 @@ const Import& ClosingImport::import() const { return last_->entry->view; }
 
 // --- Imports -------------------------------------------------------------------------------------
 
-Imports::Imports(Client& client) : client_(client), table_(new Table) {}
+Imports::Imports(Client& client, Opened opened)
+    : client_(client), opened_(std::move(opened)), table_(new Table) {}
 
 Imports::~Imports() {
   for (auto& [key, entry] : table_->by_key) {
@@ -161,6 +143,14 @@ Imports::~Imports() {
     client_.close({entry->view.share, entry->generation});
   }
   delete table_;
+}
+
+std::byte* Imports::open_again(const char* key) {
+  return table_->keys.open_again(table_->hash(key));
+}
+
+bool Imports::close_one_of_many(const char* key) {
+  return table_->keys.close_one_of_many(table_->hash(key));
 }
 
 Result<Import> Imports::open(const char* key, std::uint32_t access) {
@@ -191,11 +181,11 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
                               !is_writable(entry->view.access);
       if (wants_more) {
         return fail(Errc::kRefused, Reason::kReadOnlyExport,
-                    "{}: this process holds it read-only ({} times open) and asks for read-write "
-                    "access now; close it, then open it read-write",
-                    what_with_key("import", key), entry->opens);
+                    "{}: this process holds it read-only and asks for read-write access now; close "
+                    "it, then open it read-write",
+                    what_with_key("import", key));
       }
-      if (!entry->live()) {
+      if (!entry->grant.holds()) {
         // Asking is not for show: the refusal belongs in the record, and a broker that came back
         // with its keys may grant it again.
         lock.unlock();
@@ -208,9 +198,9 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
           lock.lock();
           continue;
         }
-        entry->adopt(*grant);
+        table_->adopt(*entry, *grant);
       }
-      ++entry->opens;
+      OpenKeys::reopen(entry->counted, entry->grant, OpenKeys::shut(entry->counted) + 1);
       return entry->view;
     }
     entry = std::make_shared<Entry>();
@@ -225,9 +215,10 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
       entry->state = Entry::State::kFailed;
       table_->by_key.erase(hash);
     } else {
-      entry->opens = 1;
       entry->state = Entry::State::kOpen;
       table_->by_base.emplace(entry->view.base, entry.get());
+      entry->counted = table_->keys.enter(hash, entry->view.base);
+      OpenKeys::reopen(entry->counted, entry->grant, 1);
     }
     table_->changed.notify_all();
   };
@@ -268,7 +259,11 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
                  .exporter_pid = reply.exporter_pid,
                  .share = reply.share,
                  .key_id = {reply.public_id}};
-  entry->adopt(*grant);
+  {
+    const std::lock_guard lock(table_->mutex);
+    table_->adopt(*entry, *grant);
+  }
+  if (opened_) opened_(entry->view);
   settle(nullptr);
   return entry->view;
 }
@@ -281,7 +276,11 @@ Result<std::optional<ClosingImport>> Imports::close(const char* key) {
     return to_error(Reason::kNotImported, {}, {.what = what_with_key("close", key)});
   }
   const auto& entry = found->second;
-  if (--entry->opens > 0) return std::optional<ClosingImport>();
+  const std::uint32_t opens = OpenKeys::shut(entry->counted);
+  if (opens > 1) {
+    OpenKeys::reopen(entry->counted, entry->grant, opens - 1);
+    return std::optional<ClosingImport>();
+  }
   entry->state = Entry::State::kClosing;
   table_->by_base.erase(entry->view.base);
   return std::optional<ClosingImport>(

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -64,8 +65,11 @@ class ClosingImport {
 
 class Imports {
  public:
+  // Told of each import that is mapped, before anybody can have it from open().
+  using Opened = std::function<void(const Import&)>;
+
   // `client` must outlive this.
-  explicit Imports(Client& client);
+  explicit Imports(Client& client, Opened opened = {});
   ~Imports();  // Unmaps what is still open. No ClosingImport may be left.
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;
@@ -73,6 +77,11 @@ class Imports {
   // `access` is a hufu::Access, or 0 for whatever the export grants. A key that is open already is
   // not granted anew: asking for more than it was opened with is refused.
   Result<Import> open(const char* key, std::uint32_t access);
+
+  // Both without a lock, for keys that are open; share/open_keys.h has the details. The address, or
+  // null when open() must be asked. False when close() must be asked.
+  std::byte* open_again(const char* key);
+  bool close_one_of_many(const char* key);
 
   // One open less. Holds a value for the last one. A key that is not open is refused with
   // kNotImported, which tells an exporter's withdrawal from an importer's close.
@@ -90,6 +99,7 @@ class Imports {
   struct Table;
 
   Client& client_;
+  Opened opened_;
   Table* table_;  // Owned; see Client::state_.
 };
 
