@@ -47,7 +47,7 @@ struct Imports::Entry {
 };
 
 struct Imports::Table {
-  KeyHash hash(const char* key) const { return hasher.of(wire::key_text(key)); }
+  KeyHash hash(const char* key) const { return hasher.of(key); }
 
   const KeyHasher hasher;
   OpenKeys keys;  // What it does not do for any thread: under `mutex`.

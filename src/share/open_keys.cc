@@ -22,22 +22,24 @@ KeyHasher::KeyHasher() {
   (void)!::getrandom(secret_.data(), sizeof(secret_), 0);
 }
 
-KeyHash KeyHasher::of(const wire::KeyText& key) const {
+KeyHash KeyHasher::of(const char* key) const {
   __extension__ using Wide = unsigned __int128;
-  std::array<std::uint64_t, kWords> text{};
-  static_assert(sizeof(key) <= sizeof(text));
-  std::memcpy(text.data(), &key, sizeof(key));
-  KeyHash hash;
-  for (std::size_t half = 0; half < 2; ++half) {
-    const std::uint64_t* secret = secret_.data() + half * kWords;
-    Wide sum = 0;
-    for (std::size_t i = 0; i < kWords; i += 2) {
+  constexpr std::size_t kTextBytes = kTextWords * sizeof(std::uint64_t);
+  // Looked at up to one more than a key has, so that a longer text is another one.
+  const std::size_t length = ::strnlen(key, kTextBytes + 1);
+  std::array<std::uint64_t, kTextWords> text{};
+  std::memcpy(text.data(), key, length < kTextBytes ? length : kTextBytes);
+  const auto half = [&](const std::uint64_t* secret) {
+    Wide sum = static_cast<Wide>(length + secret[kTextWords]) * secret[kTextWords + 1];
+    for (std::size_t i = 0; i < kTextWords; i += 2) {
       sum += static_cast<Wide>(text[i] + secret[i]) * (text[i + 1] + secret[i + 1]);
     }
-    hash.words[2 * half] = static_cast<std::uint64_t>(sum);
-    hash.words[2 * half + 1] = static_cast<std::uint64_t>(sum >> 64U);
-  }
-  return hash;
+    return sum;
+  };
+  const Wide one = half(secret_.data());
+  const Wide other = half(secret_.data() + kSecretWords);
+  return {.words = {static_cast<std::uint64_t>(one), static_cast<std::uint64_t>(one >> 64U),
+                    static_cast<std::uint64_t>(other), static_cast<std::uint64_t>(other >> 64U)}};
 }
 
 // Every field may be rewritten under a reader. A store releases and a load acquires, so whoever

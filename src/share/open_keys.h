@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "share/client.h"
-#include "wire/message.h"
 
 namespace hufu::share {
 
@@ -40,11 +39,12 @@ struct KeyHash {
 class KeyHasher {
  public:
   KeyHasher();
-  KeyHash of(const wire::KeyText& key) const;
+  KeyHash of(const char* key) const;
 
  private:
-  static constexpr std::size_t kWords = 10;  // A KeyText, and one to make it even.
-  std::array<std::uint64_t, 2 * kWords> secret_{};
+  static constexpr std::size_t kTextWords = 8;
+  static constexpr std::size_t kSecretWords = kTextWords + 2;  // And for the length.
+  std::array<std::uint64_t, 2 * kSecretWords> secret_{};
 };
 
 // What says that a grant still holds.
