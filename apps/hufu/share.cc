@@ -5,6 +5,7 @@
 // then keep what they have.
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -237,6 +238,35 @@ UniqueFd watch_broker() {
   return pidfd ? std::move(*pidfd) : UniqueFd();
 }
 
+// Readable when somebody has imported the key. The broker counts also those who have closed it
+// again, so nobody is missed.
+class ImportSignal {
+ public:
+  explicit ImportSignal(const Export& exported)
+      : key_(exported.key()), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!wake_) fail_system("eventfd", errno);
+    require("watching for imports", ::hufuIpcMemSetCallback(key_.c_str(), &on_event, &wake_));
+  }
+  ~ImportSignal() { ::hufuIpcMemSetCallback(key_.c_str(), nullptr, nullptr); }
+  ImportSignal(const ImportSignal&) = delete;
+  ImportSignal& operator=(const ImportSignal&) = delete;
+
+  int fd() const { return wake_.get(); }
+  void reset() const {
+    eventfd_t count = 0;
+    (void)::eventfd_read(wake_.get(), &count);
+  }
+
+ private:
+  static void on_event(const char* /*id*/, hufuIpcMemEvent event, void* arg) {
+    if (event != HUFU_IPC_MEM_IMPORTED) return;
+    (void)::eventfd_write(static_cast<const UniqueFd*>(arg)->get(), 1);
+  }
+
+  std::string key_;
+  UniqueFd wake_;
+};
+
 // Returns why it ended. The end of the broker, which ends the key, is a Failure.
 std::string wait_for_end(const Options& options, const Export& exported, int stop, int broker) {
   const auto end =
@@ -244,24 +274,25 @@ std::string wait_for_end(const Options& options, const Export& exported, int sto
           ? std::optional(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                              std::chrono::duration<double>(*options.seconds)))
           : std::nullopt;
+  std::optional<ImportSignal> imported;
+  if (options.imports != 0) imported.emplace(exported);
   for (;;) {
-    if (options.imports != 0) {
+    if (imported) {
+      imported->reset();
       const auto share = find_share(exported.public_id());
       if (share && share->imports >= options.imports) {
         return fmt::format("imported {} times", share->imports);
       }
     }
     int timeout_ms = -1;
-    // The broker does not tell us of imports yet (WATCH), so we ask, ten times in a second. It
-    // counts those that came and went in between.
-    if (options.imports != 0) timeout_ms = 100;
     if (end) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(*end - Clock::now()).count();
       if (left <= 0) return "its time is over";
       timeout_ms = static_cast<int>(std::min<std::int64_t>(left, 3'600'000));
     }
-    std::array<pollfd, 2> waited = {pollfd{.fd = stop, .events = POLLIN},
-                                    pollfd{.fd = broker, .events = POLLIN}};
+    std::array<pollfd, 3> waited = {pollfd{.fd = stop, .events = POLLIN},
+                                    pollfd{.fd = broker, .events = POLLIN},
+                                    pollfd{.fd = imported ? imported->fd() : -1, .events = POLLIN}};
     if (::poll(waited.data(), waited.size(), timeout_ms) < 0 && errno != EINTR) {
       fail_system("poll", errno);
     }

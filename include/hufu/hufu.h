@@ -72,22 +72,35 @@ typedef struct hufuIpcMemInfo {
   int32_t ownerPid;
 } hufuIpcMemInfo;
 
-// The state of one key, for its exporter and its importers. 507899 for anybody else.
+// The state of one key, for its exporter and its importers. 507899 for anybody else, and when it is
+// over: ended, and held by nobody.
 ACL_FUNC_VISIBILITY aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info);
 
-// Returns when no process but the exporter has the key's memory mapped. timeout in milliseconds,
-// -1 is for ever; 507012 when it is over.
+// Returns when no process has the key imported, at once when none has; an exporter that imported
+// its own key counts too. For the exporter and importers, also after the key was closed by its
+// exporter. timeout in milliseconds, -1 is for ever; 507012 when it has passed. Not from inside a
+// callback: 100000.
 ACL_FUNC_VISIBILITY aclError hufuIpcMemWaitReleased(const char* key, int32_t timeout);
 
 typedef enum hufuIpcMemEvent {
   HUFU_IPC_MEM_EXPORTER_GONE = 1,
   HUFU_IPC_MEM_REVOKED = 2,
-  HUFU_IPC_MEM_LAST_IMPORTER_LEFT = 3
+  HUFU_IPC_MEM_LAST_IMPORTER_LEFT = 3,
+  HUFU_IPC_MEM_IMPORTED = 4,     // by a process that had not imported it
+  HUFU_IPC_MEM_EXPORT_ENDED = 5  // closed or freed by the exporter, or the broker has ended
 } hufuIpcMemEvent;
 
 typedef void (*hufuIpcMemCallback)(const char* publicId, hufuIpcMemEvent event, void* arg);
 
-// Calls fn from a thread of the library when something happens to the key; a null fn ends that.
+// Calls fn from a thread of the library when something happens to the key, for its exporter and its
+// importers; another fn replaces it. One event comes after another, for all keys of the process;
+// publicId is valid during the call. fn may call any function but hufuIpcMemWaitReleased; a slow one
+// delays the others. It may be called while the process ends: what arg points to must last so long.
+//
+// A null fn ends it: when that returns, fn does not run any more and never will, unless it was
+// called from inside fn. It also ends with the importer's last close, which does not wait for a
+// running fn, and when there is nothing more to be told: the export has ended and nobody holds it.
+// Events while the connection was broken are told late, and several of one sort as one.
 ACL_FUNC_VISIBILITY aclError hufuIpcMemSetCallback(const char* key, hufuIpcMemCallback fn,
                                                    void* arg);
 

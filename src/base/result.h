@@ -43,6 +43,7 @@ enum class Errc : std::uint8_t {
   kRefused,            // The broker, or the rule it stands for, says no.
   kUnregistered,       // The address is in no registry of this process.
   kUnavailable,        // The broker does not answer or cannot be started.
+  kTimeout,            // What was waited for did not happen in the time the caller gave.
   kSystem,             // A system call failed; see Error::sys_errno.
 };
 

@@ -300,20 +300,37 @@ Answer Core::answer(Asking& asking, const wire::Attach& attach) {
 
 Answer Core::answer(Asking& asking, const wire::Watch& watch) {
   Session& session = asking.session;
-  const Found found = find(watch.key);
+  Found found;
+  if (watch.share == 0) {
+    found = find(watch.key);
+  } else if (found.share = ledger_.share(watch.share); found.share == nullptr) {
+    found.verdict = no(Reason::kExportEnded);
+  }
   const bool concerned = found.share != nullptr && (found.share->exporter.session == session.id ||
                                                     found.share->holders.contains(session.id));
   if (!concerned) {
     // No record: nothing about anybody's memory was asked that the asker did not hold.
     return decline(asking, found.share == nullptr ? found.verdict : no(Reason::kNotImported));
   }
-  ledger_.watch(session, *found.share);
+  switch (watch.mode) {
+    case wire::WatchMode::kAsk:
+      break;
+    case wire::WatchMode::kStart:
+      ledger_.watch(session, *found.share);
+      break;
+    case wire::WatchMode::kStop:
+      ledger_.unwatch(session, *found.share);
+      break;
+  }
   return reply<wire::Watch>(asking, listing_of(*found.share));
 }
 
 void Core::tell(const Share& share, wire::EventKind what) {
-  const wire::Frame frame = wire::encode_event(
-      {.what = static_cast<std::uint32_t>(what), .reserved = 0, .share = share.id});
+  const bool last = what == wire::EventKind::kLastImporterLeft;  // Told before it has.
+  const wire::Frame frame =
+      wire::encode_event({.what = static_cast<std::uint32_t>(what),
+                          .importers = last ? 0 : static_cast<std::uint32_t>(share.holders.size()),
+                          .share = share.id});
   for (const SessionId watcher : share.watchers) {
     const Session* session = ledger_.session(watcher);
     if (session->agent != 0) tellings_.push_back({.agent = session->agent, .frame = frame});
@@ -756,7 +773,10 @@ wire::ListReply Core::listing_of(const Share& share) {
   body.importers = static_cast<std::uint32_t>(share.holders.size());
   body.owner_uid = share.exporter.uid;
   body.owner_pid = share.exporter.pid;
-  body.live = share.live ? 1 : 0;
+  body.state = share.live ? wire::ShareState::kLive
+               : ledger_.session(share.exporter.session) != nullptr
+                   ? wire::ShareState::kEnded
+                   : wire::ShareState::kExporterGone;
   body.owner_name = share.exporter.name;
   body.imports = share.imports;
   return body;

@@ -700,7 +700,8 @@ class Agents : public Broker {
     return ask_as(agent, id, wire::Attach{.session = id, .secret = secrets_[id]});
   }
   std::optional<wire::ListReply> watch(SessionId id, const std::string& key) {
-    return ok<wire::Watch>(ask(id, wire::Watch{wire::key_text(key.c_str())}));
+    return ok<wire::Watch>(
+        ask(id, wire::Watch{.key = wire::key_text(key.c_str()), .mode = wire::WatchMode::kStart}));
   }
   // What the agents were told since the last call.
   struct Told {
@@ -728,7 +729,7 @@ TEST_F(Agents, AreToldOfWhatTheirSessionWatches) {
   const auto before = watch(kExporter, key);
   ASSERT_TRUE(before);
   EXPECT_EQ(before->importers, 0U);
-  EXPECT_EQ(before->live, 1U);
+  EXPECT_EQ(before->state, wire::ShareState::kLive);
 
   const auto import = ok<wire::Import>(ask(kImporter, import_of(key)));
   ASSERT_TRUE(import);
@@ -743,6 +744,30 @@ TEST_F(Agents, AreToldOfWhatTheirSessionWatches) {
   // Who has let go hears no more.
   ask(kExporter, wire::Withdraw{wire::key_text(key.c_str())});
   EXPECT_EQ(told(), (std::vector<Told>{{11, Kind::kExportEnded}}));
+}
+
+TEST_F(Agents, HearOnlyWhileTheirSessionWants) {
+  const std::string key = export_block(mint(kExporter));
+  const auto asked = ok<wire::Watch>(ask(kExporter, wire::Watch{wire::key_text(key.c_str())}));
+  ASSERT_TRUE(asked);
+  const auto import_and_close = [&] {
+    const auto import = ok<wire::Import>(ask(kImporter, import_of(key)));
+    ask(kImporter, wire::Close{import->share});
+  };
+  import_and_close();
+  EXPECT_TRUE(told().empty()) << "asking is not watching";
+  // By its number, without the key.
+  const wire::Watch by_number{.share = asked->share, .mode = wire::WatchMode::kStart};
+  EXPECT_TRUE(ok<wire::Watch>(ask(kExporter, by_number)));
+  import_and_close();
+  EXPECT_EQ(told().size(), 2U);
+  const wire::Watch stop{.share = asked->share, .mode = wire::WatchMode::kStop};
+  EXPECT_TRUE(ok<wire::Watch>(ask(kExporter, stop)));
+  import_and_close();
+  EXPECT_TRUE(told().empty());
+  // The number opens nothing for others, and nothing that is over.
+  EXPECT_EQ(refused<wire::Watch>(ask(kImporter, by_number)), Reason::kNotImported);
+  EXPECT_EQ(refused<wire::Watch>(ask(kExporter, wire::Watch{.share = 4711})), Reason::kExportEnded);
 }
 
 TEST_F(Agents, OfImportersAreToldHowAnExportEnded) {
@@ -760,7 +785,7 @@ TEST_F(Agents, OfImportersAreToldHowAnExportEnded) {
   // It can still ask how things are.
   const auto now = watch(kImporter, orphaned);
   ASSERT_TRUE(now);
-  EXPECT_EQ(now->live, 0U);
+  EXPECT_EQ(now->state, wire::ShareState::kExporterGone);
   EXPECT_EQ(now->importers, 1U);
 }
 
@@ -775,9 +800,9 @@ TEST_F(Agents, AreNotToldOfGrantsThatWereTakenBack) {
 TEST_F(Agents, OnlyTheExporterAndImportersMayWatchAndNothingIsRecorded) {
   const std::string key = export_block(mint(kExporter));
   const std::size_t before = records().size();
-  const wire::Watch request{wire::key_text(key.c_str())};
+  const wire::Watch request{.key = wire::key_text(key.c_str())};
   EXPECT_EQ(refused<wire::Watch>(ask(kImporter, request)), Reason::kNotImported);
-  EXPECT_EQ(refused<wire::Watch>(ask(kImporter, wire::Watch{wire::key_text("no key")})),
+  EXPECT_EQ(refused<wire::Watch>(ask(kImporter, wire::Watch{.key = wire::key_text("no key")})),
             Reason::kKeyMalformed);
   ASSERT_TRUE(watch(kExporter, key));
   EXPECT_EQ(records().size(), before);

@@ -196,10 +196,7 @@ void Ledger::let_go(Session& session, Share& share, std::vector<UniqueFd>& gone)
   const auto held = session.held.find(share.id);
   session.board->give_back(held->second.slot);
   session.held.erase(held);
-  if (share.exporter.session != session.id) {
-    share.watchers.erase(session.id);
-    session.watched.erase(share.id);
-  }
+  if (share.exporter.session != session.id) unwatch(session, share);
   uncount(session.uid(), &Usage::holds, 1);
   Block* of = block(share.block);
   --of->held;
@@ -210,6 +207,11 @@ void Ledger::let_go(Session& session, Share& share, std::vector<UniqueFd>& gone)
 void Ledger::watch(Session& session, Share& share) {
   share.watchers.insert(session.id);
   session.watched.insert(share.id);
+}
+
+void Ledger::unwatch(Session& session, Share& share) {
+  share.watchers.erase(session.id);
+  session.watched.erase(share.id);
 }
 
 void Ledger::end_session(Session& session, std::vector<UniqueFd>& gone) {

@@ -206,6 +206,7 @@ class Ledger {
   void let_go(Session& session, Share& share, std::vector<UniqueFd>& gone);
   // Until the share is forgotten, or an importer lets go of it.
   void watch(Session& session, Share& share);
+  void unwatch(Session& session, Share& share);
   void end_session(Session& session, std::vector<UniqueFd>& gone);
 
  private:

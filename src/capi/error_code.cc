@@ -45,6 +45,7 @@ std::string_view message_id_of(Errc code) {
     case Errc::kTableFull:
       return "EE1023";
     case Errc::kUnavailable:
+    case Errc::kTimeout:
     case Errc::kSystem:
       return "EE9999";
   }
@@ -81,6 +82,8 @@ aclError code_of(Errc code) {
       return ACL_ERROR_RT_NO_PERMISSION;
     case Errc::kUnregistered:
       return ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED;
+    case Errc::kTimeout:
+      return ACL_ERROR_RT_REPORT_TIMEOUT;
     case Errc::kRefused:
     case Errc::kUnavailable:
     case Errc::kSystem:

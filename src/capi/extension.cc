@@ -1,8 +1,10 @@
 // What Hufu adds: who shares what, why a range cannot be exported, the broker.
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +24,9 @@ using hufu::capi::null_argument;
 using hufu::runtime::Runtime;
 using hufu::share::IdText;
 using hufu::share::PublicId;
+using hufu::wire::EventKind;
+using hufu::wire::ShareState;
+using hufu::wire::WatchMode;
 
 namespace {
 
@@ -66,13 +71,22 @@ hufuShareInfo info_of(const hufu::wire::ListReply& share) {
   return info;
 }
 
-// Is this process the share's exporter, or one of its importers?
-bool concerns(Runtime& runtime, const hufu::wire::ListReply& share) {
-  if (share.owner_pid == runtime.broker_pid_of_self()) return true;
-  const auto regions = runtime.heap().registry().list();
-  return std::any_of(regions.begin(), regions.end(), [&](const hufu::memory::Region& region) {
-    return region.kind == hufu::memory::RegionKind::kImported && region.id == share.share;
-  });
+std::optional<hufuIpcMemEvent> event_of(EventKind what) {
+  switch (what) {
+    case EventKind::kExporterGone:
+      return HUFU_IPC_MEM_EXPORTER_GONE;
+    case EventKind::kRevoked:
+      return HUFU_IPC_MEM_REVOKED;
+    case EventKind::kLastImporterLeft:
+      return HUFU_IPC_MEM_LAST_IMPORTER_LEFT;
+    case EventKind::kImported:
+      return HUFU_IPC_MEM_IMPORTED;
+    case EventKind::kExportEnded:
+      return HUFU_IPC_MEM_EXPORT_ENDED;
+    case EventKind::kReturn:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 hufu::Error fail_key() {
@@ -109,7 +123,7 @@ aclError hufuShareList(hufuShareInfo* out, size_t capacity, size_t* count) {
     if (!runtime) return runtime.error();
     auto shares = (*runtime)->client().list();
     if (!shares) return shares.error();
-    std::erase_if(*shares, [](const auto& share) { return share.live == 0; });
+    std::erase_if(*shares, [](const auto& share) { return share.state != ShareState::kLive; });
     auto* place = reinterpret_cast<char*>(out);  // A caller's older struct makes a shorter stride.
     for (size_t i = 0; i < std::min(capacity, shares->size()); ++i, place += size) {
       give(reinterpret_cast<hufuShareInfo*>(place), size, info_of((*shares)[i]));
@@ -124,30 +138,60 @@ aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info) {
     if (key == nullptr) return null_argument("key");
     if (info == nullptr) return null_argument("info");
     if (auto good = check_size(*info); !good) return good;
-    const auto id = hufu::share::public_id_of(key);
-    if (!id) return fail_key();
+    if (!hufu::share::public_id_of(key)) return fail_key();
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
-    const auto shares = (*runtime)->client().list();
-    if (!shares) return shares.error();
-    const auto found = std::find_if(shares->begin(), shares->end(), [&](const auto& share) {
-      return PublicId{share.public_id} == *id;
-    });
-    if (found == shares->end() || !concerns(**runtime, *found)) {
-      return fail(Errc::kRefused, Reason::kKeyUnknown,
-                  "key {} is not an export or import of this process that the broker knows; it may "
-                  "have ended, or belong to others",
-                  IdText(*id).view());
-    }
+    const auto found = (*runtime)->client().watch(key, WatchMode::kAsk);
+    if (!found) return found.error();
     hufuIpcMemInfo answered{};
     answered.size = found->size;
     answered.pageSize = found->page;
     answered.access = found->access;
-    answered.live = found->live;
+    answered.live = found->state == ShareState::kLive ? 1 : 0;
     answered.importers = found->importers;
     answered.ownerPid = found->owner_pid;
     give(info, info->structSize, answered);
     return {};
+  });
+}
+
+aclError hufuIpcMemWaitReleased(const char* key, int32_t timeout) {
+  return answer([&]() -> Result<void> {
+    if (key == nullptr) return null_argument("key");
+    if (timeout < -1) {
+      return fail(Errc::kInvalidArgument, Reason::kNone,
+                  "timeout is {}; pass milliseconds, or -1 to wait for ever", timeout);
+    }
+    const auto id = hufu::share::public_id_of(key);
+    if (!id) return fail_key();
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    const auto released = (*runtime)->agent().wait_released(key, timeout);
+    if (!released) return released.error();
+    if (*released) return {};
+    return fail(Errc::kTimeout, Reason::kNone,
+                "key {} is still imported after {} ms; `hufu ls` says how often",
+                IdText(*id).view(), timeout);
+  });
+}
+
+aclError hufuIpcMemSetCallback(const char* key, hufuIpcMemCallback fn, void* arg) {
+  return answer([&]() -> Result<void> {
+    if (key == nullptr) return null_argument("key");
+    const auto id = hufu::share::public_id_of(key);
+    if (!id) return fail_key();
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    if (fn == nullptr) {
+      (*runtime)->agent().clear_callback(*id);
+      return {};
+    }
+    return (*runtime)->agent().set_callback(key, [fn, arg, id](EventKind what) {
+      std::array<char, HUFU_PUBLIC_ID_SIZE> text{};
+      const IdText digits(*id);
+      std::copy(digits.view().begin(), digits.view().end(), text.begin());
+      if (const auto event = event_of(what)) fn(text.data(), *event, arg);
+    });
   });
 }
 

@@ -66,6 +66,7 @@ struct Runtime::Parts {
 
 Runtime::Runtime(Parts parts)
     : client_(std::move(parts.client)),
+      agent_(*client_),
       source_(std::move(parts.source)),
       pid_(parts.pid),
       contexts_(parts.devices),
@@ -118,6 +119,7 @@ void Runtime::abandon_parents_in_child() {
   Runtime* parents = latest_runtime.load();
   memory::Heap::forget_after_fork();
   parents->sharing_.forget_after_fork();
+  parents->agent_.forget_after_fork();
   parents->client_->forget_after_fork();
 }
 

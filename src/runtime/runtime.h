@@ -27,6 +27,7 @@
 #include "runtime/contexts.h"
 #include "runtime/sharing.h"
 #include "runtime/streams.h"
+#include "share/agent.h"
 #include "share/client.h"
 
 namespace hufu::runtime {
@@ -48,6 +49,7 @@ class Runtime {
   memory::Heap& heap() { return heap_; }
   Sharing& sharing() { return sharing_; }
   share::Client& client() { return *client_; }
+  share::Agent& agent() { return agent_; }
   // A forked child's is its parent's, so it is not a part of this.
   static memory::HostMemory& host_memory() { return memory::HostMemory::of_process(); }
 
@@ -71,6 +73,7 @@ class Runtime {
   static void abandon_parents_in_child();
 
   std::unique_ptr<share::Client> client_;
+  share::Agent agent_;
   std::unique_ptr<memory::PageSource> source_;
   std::int32_t pid_;
   Contexts contexts_;

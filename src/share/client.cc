@@ -179,6 +179,7 @@ struct Client::State {
 
   // --- All of the below: under `mutex`, except `generation` ---
   Result<void> ensure_session();
+  Result<Line> attach();
   template <class R>
   Result<ReplyTo<R>> call(const R& body, const Subject& subject, bool repeatable,
                           std::vector<UniqueFd>* fds = nullptr);
@@ -217,7 +218,17 @@ struct Client::State {
   };
 
   Result<void> connect();
-  Result<void> check_listener(int fd);
+  struct Listener {
+    std::int32_t pid;
+    std::uint32_t uid;
+  };
+  struct Reached {
+    UniqueFd socket;
+    Listener listener;
+  };
+  Result<Reached> reach(int starts_left);
+  Result<void> attach_on(int line);
+  Result<Listener> check_listener(int fd) const;
   Result<void> check_socket();
   Result<void> transmit(std::span<const std::byte> bytes, wire::Kind kind, int wait_ms);
   Result<std::size_t> await_packet(std::span<std::byte> buffer, std::vector<UniqueFd>* fds,
@@ -232,6 +243,7 @@ struct Client::State {
   Error silent(std::string_view what, int waited_ms);
 
   std::uint64_t next_request_ = 1;
+  wire::Attach proof_{};         // That a second connection is this session's.
   std::int32_t broker_pid_ = 0;  // In our pid namespace, which HELLO's need not be.
   std::uint32_t broker_uid_ = 0;
 };
@@ -299,20 +311,19 @@ RefusalContext Client::State::context(std::string_view what) const {
 
 // The credentials are those of the process that called listen(): somebody who squats on the path
 // cannot borrow them.
-Result<void> Client::State::check_listener(int fd) {
+auto Client::State::check_listener(int fd) const -> Result<Listener> {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return fail_errno("SO_PEERCRED", errno);
   }
-  broker_pid_ = peer.pid;
-  broker_uid_ = peer.uid;
-  if (peer.uid == ::geteuid() || peer.uid == 0) return {};
+  const Listener listener{.pid = peer.pid, .uid = peer.uid};
+  if (peer.uid == ::geteuid() || peer.uid == 0) return listener;
   struct stat owner {};
   // /run is root's alone, so who owns the system's socket was put there by root.
   if (address.mode == BrokerMode::kSystem && ::lstat(address.path.c_str(), &owner) == 0 &&
       owner.st_uid == peer.uid) {
-    return {};
+    return listener;
   }
   return fail(Errc::kUnavailable, Reason::kBrokerUntrusted,
               "the process that listens at {} (pid {}) runs as uid {}, which is neither {} (this "
@@ -320,29 +331,25 @@ Result<void> Client::State::check_listener(int fd) {
               address.path, peer.pid, peer.uid, ::geteuid());
 }
 
-Result<void> Client::State::connect() {
+auto Client::State::reach(int starts_left) -> Result<Reached> {
   if (address.mode == BrokerMode::kNone) {
     return to_error(Reason::kNoBroker, {}, context("sharing"));
   }
   if (address.mode == BrokerMode::kPersonal) {
     const auto slash = address.path.rfind('/');
-    if (auto safe = os::ensure_private_directory(address.path.substr(0, slash)); !safe) return safe;
+    auto safe = os::ensure_private_directory(address.path.substr(0, slash));
+    if (!safe) return safe.error();
   }
   const Deadline deadline(limit_ms);
-  // Twice, because a broker that has just become idle may leave between its start and our connect.
-  int starts_left = address.start_on_demand ? 2 : 0;
   while (true) {
     auto connected = os::connect_to(address.path);
     if (connected) {
-      if (auto trusted = check_listener(connected->get()); !trusted) return trusted;
+      auto listener = check_listener(connected->get());
+      if (!listener) return listener.error();
       UniqueFd high(::fcntl(connected->get(), F_DUPFD_CLOEXEC, kLowestSocket));
       // EINVAL: the limit of descriptors is lower than that.
-      socket = high ? std::move(high) : std::move(*connected);
-      if (auto bounded = os::bound_waits(socket.get(), limit_ms); !bounded) return bounded;
-      const auto facts = os::facts_of(socket.get());
-      if (!facts) return facts.error();
-      socket_facts = *facts;
-      return {};
+      return Reached{.socket = high ? std::move(high) : std::move(*connected),
+                     .listener = *listener};
     }
     const int why = connected.error().sys_errno;
     if (why == EAGAIN && !deadline.passed()) {
@@ -359,7 +366,7 @@ Result<void> Client::State::connect() {
     }
     if ((why == ENOENT || why == ECONNREFUSED) && starts_left > 0) {
       --starts_left;
-      if (auto started = start_broker(address); !started) return started;
+      if (auto started = start_broker(address); !started) return started.error();
       continue;
     }
     return fail(Errc::kUnavailable, Reason::kBrokerGone, "no {} broker to be reached: {}; {}",
@@ -369,6 +376,61 @@ Result<void> Client::State::connect() {
                       "replaced by a personal one, whose keys would be worth nothing to others"
                     : "see `hufu doctor`");
   }
+}
+
+Result<void> Client::State::connect() {
+  // Twice, because a broker that has just become idle may leave between its start and our connect.
+  auto reached = reach(address.start_on_demand ? 2 : 0);
+  if (!reached) return reached.error();
+  const auto facts = os::facts_of(reached->socket.get());
+  if (!facts) return facts.error();
+  if (auto bounded = os::bound_waits(reached->socket.get(), limit_ms); !bounded) return bounded;
+  socket = std::move(reached->socket);
+  socket_facts = *facts;
+  broker_pid_ = reached->listener.pid;
+  broker_uid_ = reached->listener.uid;
+  return {};
+}
+
+Result<Client::Line> Client::State::attach() {
+  for (int tried = 0;; ++tried) {
+    // Else only the next request would find out.
+    if (socket && status->life.writer_ended()) lose_session();
+    if (auto ready = ensure_session(); !ready) return ready.error();
+    auto reached = reach(0);
+    auto attached = reached ? attach_on(reached->socket.get()) : Result<void>(reached.error());
+    if (attached) {
+      return Line{.socket = std::move(reached->socket), .generation = generation.load()};
+    }
+    if (!status->life.writer_ended() || tried > 0) return attached.error();
+  }
+}
+
+Result<void> Client::State::attach_on(int line) {
+  const std::uint64_t request = next_request_++;
+  const auto frame = wire::encode(wire::Kind::kAttach, 0, request, proof_);
+  const auto lost = [&] {
+    return fail(Errc::kUnavailable, Reason::kBrokerGone,
+                "ATTACH: the broker (pid {}, {}) ended or hung up: try again", broker_pid_,
+                state_of_process(broker_pid_));
+  };
+  if (!os::send(line, frame.view(), {})) return lost();
+  const auto readable = wait_for(line, POLLIN, Deadline(limit_ms));
+  if (!readable) return readable.error();
+  if (!*readable) {
+    return fail(Errc::kUnavailable, Reason::kBrokerSilent,
+                "ATTACH: the broker (pid {}, state {}) did not answer within {} ms", broker_pid_,
+                state_of_process(broker_pid_), limit_ms);
+  }
+  std::array<std::byte, wire::kMaxMessage + 1> buffer{};
+  const auto packet = os::receive(line, buffer, nullptr);
+  if (!packet || packet->end) return lost();
+  const auto answer = wire::decode_reply<wire::Attach>(packet->bytes, request);
+  if (!answer) return lost();
+  if (const auto* refusal = std::get_if<wire::Refusal>(&*answer)) {
+    return to_error(*refusal, context("listening to the broker"));
+  }
+  return {};
 }
 
 Result<void> Client::State::ensure_session() {
@@ -401,6 +463,7 @@ Result<void> Client::State::ensure_session() {
                .devices = reply.devices,
                .device_capacity = reply.device_capacity,
                .mode = reply.mode};
+    proof_ = {.session = reply.session, .secret = reply.secret};
     // A socket that a service manager made has the manager's pid.
     if (broker_pid_ <= 1) broker_pid_ = reply.broker_pid;
     generation.fetch_add(1);
@@ -664,10 +727,13 @@ Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
 }
 
 void Client::close(const Held& import) {
-  const std::lock_guard lock(state_->mutex);
-  if (!state_->socket || import.generation != state_->generation.load()) return;
-  // Lost on the way, the session is lost, and the import with it.
-  (void)state_->tell(wire::Close{import.share}, state_->limit_ms);
+  {
+    const std::lock_guard lock(state_->mutex);
+    const bool ours = state_->socket && import.generation == state_->generation.load();
+    // Lost on the way, the session is lost, and the import with it.
+    if (ours) (void)state_->tell(wire::Close{import.share}, state_->limit_ms);
+  }
+  closed_(import.share);
 }
 
 Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const std::int32_t> pids) {
@@ -705,6 +771,24 @@ Result<std::vector<wire::ListReply>> Client::list() {
     found.push_back(*reply);
   }
   return found;
+}
+
+Result<wire::ListReply> Client::watch(const char* key, wire::WatchMode mode) {
+  const Subject what("query", key);
+  const std::lock_guard lock(state_->mutex);
+  return state_->call(
+      wire::Watch{.key = wire::key_text(key), .share = 0, .mode = mode, .reserved = 0}, what, true);
+}
+
+Result<wire::ListReply> Client::watch(std::uint64_t share, wire::WatchMode mode) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->call(wire::Watch{.key = {}, .share = share, .mode = mode, .reserved = 0},
+                      std::string("query of a share"), true);
+}
+
+Result<Client::Line> Client::attach() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->attach();
 }
 
 void Client::report(Reason reason, const void* address, std::uint64_t size) {

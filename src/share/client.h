@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -106,6 +107,22 @@ class Client {
   Result<wire::StatReply> stat(std::uint32_t device);
   Result<std::vector<wire::ListReply>> list();
 
+  // How an export or import of this process is. With kStart its events go to attach()'s socket
+  // from now on.
+  Result<wire::ListReply> watch(const char* key, wire::WatchMode mode);
+  Result<wire::ListReply> watch(std::uint64_t share, wire::WatchMode mode);
+
+  // A second connection of the session, on which the broker talks; `generation` is the session's.
+  struct Line {
+    UniqueFd socket;
+    std::uint64_t generation;
+  };
+  Result<Line> attach();
+
+  // Told of each import that close() gives back, by its share. Set once, before anything is
+  // imported.
+  void when_closed(std::function<void(std::uint64_t share)> told) { closed_ = std::move(told); }
+
   // For the record only: opens no session, waits for nothing but a request in flight, and says at
   // most 100 in a second.
   void report(Reason reason, const void* address, std::uint64_t size);
@@ -121,6 +138,7 @@ class Client {
   struct State;
 
   BrokerAddress address_;
+  std::function<void(std::uint64_t share)> closed_ = [](std::uint64_t) {};
   State* state_;  // Owned. A child abandons its parent's: a lock in it may be held for ever.
 };
 

@@ -64,7 +64,10 @@ bool well_formed(const ListPid& list) {
 
 bool well_formed(const Attach& attach) { return attach.session != 0; }
 
-bool well_formed(const Watch& watch) { return well_formed(watch.key); }
+bool well_formed(const Watch& watch) {
+  return well_formed(watch.key) && (watch.share == 0 || watch.key.length == 0) &&
+         watch.mode <= WatchMode::kStop && watch.reserved == 0;
+}
 
 bool well_formed(const Stat& stat) { return stat.reserved == 0; }
 
@@ -185,6 +188,8 @@ bool well_formed(const ImportReply& reply) {
          !__builtin_add_overflow(reply.offset, reply.size, &end) && all_zero(reply.reserved);
 }
 
+bool well_formed(const ListReply& reply) { return reply.state <= ShareState::kExporterGone; }
+
 bool well_formed(const Refusal& refusal) { return refusal.reason != 0 && refusal.reserved == 0; }
 
 }  // namespace internal
@@ -202,7 +207,7 @@ std::optional<Event> decode_event(std::span<const std::byte> packet) {
                     header.flags == kUnasked && header.request == 0;
   const bool known = event.what >= static_cast<std::uint32_t>(EventKind::kExportEnded) &&
                      event.what <= static_cast<std::uint32_t>(EventKind::kImported);
-  if (!ours || !known || event.reserved != 0) return std::nullopt;
+  if (!ours || !known) return std::nullopt;
   return event;
 }
 

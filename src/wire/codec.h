@@ -81,6 +81,7 @@ std::optional<RawReply> decode_reply_header(std::span<const std::byte> packet, K
 bool well_formed(const HelloReply& reply);
 bool well_formed(const MintReply& reply);
 bool well_formed(const ImportReply& reply);
+bool well_formed(const ListReply& reply);
 bool well_formed(const Refusal& refusal);
 template <class T>
 bool well_formed(const T&) {

@@ -109,17 +109,27 @@ TEST(DecodeRequest, OnlyBlocksOfHugePagesMayBeHugetlb) {
 }
 
 TEST(DecodeRequest, AnEventIsNoRequest) {
-  const Frame event = encode_event({.what = 1, .reserved = 0, .share = 5});
+  const Frame event = encode_event({.what = 1, .importers = 0, .share = 5});
   EXPECT_EQ(refusal(event.view()), Reason::kMalformed);
+}
+
+TEST(DecodeRequest, AWatchNamesOneShareOneWay) {
+  const KeyText key = key_text("any text, the broker judges it");
+  EXPECT_TRUE(accepted(frame_of(Watch{.key = key})));
+  EXPECT_TRUE(accepted(frame_of(Watch{.key = {}})));  // Also the empty text.
+  EXPECT_TRUE(accepted(frame_of(Watch{.share = 5, .mode = WatchMode::kStop})));
+  EXPECT_FALSE(accepted(frame_of(Watch{.key = key, .share = 5})));
+  EXPECT_FALSE(accepted(frame_of(Watch{.share = 5, .mode = static_cast<WatchMode>(3)})));
+  EXPECT_FALSE(accepted(frame_of(Watch{.share = 5, .reserved = 1})));
 }
 
 TEST(DecodeEvent, TakesEventsAndNothingElse) {
   const Event sent{
-      .what = static_cast<std::uint32_t>(EventKind::kExporterGone), .reserved = 0, .share = 5};
+      .what = static_cast<std::uint32_t>(EventKind::kExporterGone), .importers = 2, .share = 5};
   const auto got = decode_event(encode_event(sent).view());
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ(got->share, 5U);
-  EXPECT_FALSE(decode_event(encode_event({.what = 99, .reserved = 0, .share = 5}).view()));
+  EXPECT_FALSE(decode_event(encode_event({.what = 99, .importers = 0, .share = 5}).view()));
   EXPECT_FALSE(decode_event(encode(Kind::kEvent, kReply, 0, sent).view()));
   EXPECT_FALSE(decode_event(frame_of(Free{.block = 1}).view()));
 }

@@ -233,16 +233,16 @@ std::vector<Said> the_session() {
                          .importers = 1,
                          .owner_uid = 1000,
                          .owner_pid = 4001,
-                         .live = 1,
+                         .state = ShareState::kLive,
                          .owner_name = {'l', 'o', 'a', 'd', 'e', 'r'},
                          .imports = 3};
   reply("list_reply", 9, listed, List{});
 
-  ask("watch_request", 10, Watch{.key = key});
+  ask("watch_request", 10, Watch{.key = key, .share = 0, .mode = WatchMode::kStart, .reserved = 0});
   reply("watch_reply", 10, listed, Watch{});
   said.push_back({"event",
                   encode_event({.what = static_cast<std::uint32_t>(EventKind::kLastImporterLeft),
-                                .reserved = 0,
+                                .importers = 0,
                                 .share = kShare}),
                   event_again});
 
@@ -350,8 +350,10 @@ std::vector<Layout> every_layout() {
         FIELD(HelloReply, broker_pid), FIELD(HelloReply, broker_uid), FIELD(HelloReply, mode),
         FIELD(HelloReply, reserved)}},
       {"Attach", sizeof(Attach), {FIELD(Attach, session), FIELD(Attach, secret)}},
-      {"Watch", sizeof(Watch), {FIELD(Watch, key)}},
-      {"Event", sizeof(Event), {FIELD(Event, what), FIELD(Event, reserved), FIELD(Event, share)}},
+      {"Watch",
+       sizeof(Watch),
+       {FIELD(Watch, key), FIELD(Watch, share), FIELD(Watch, mode), FIELD(Watch, reserved)}},
+      {"Event", sizeof(Event), {FIELD(Event, what), FIELD(Event, importers), FIELD(Event, share)}},
       {"MintSpec",
        sizeof(MintSpec),
        {FIELD(MintSpec, size), FIELD(MintSpec, page), FIELD(MintSpec, flags)}},
@@ -403,7 +405,7 @@ std::vector<Layout> every_layout() {
         FIELD(ListReply, size), FIELD(ListReply, age_ns), FIELD(ListReply, page),
         FIELD(ListReply, access), FIELD(ListReply, flags), FIELD(ListReply, listed),
         FIELD(ListReply, importers), FIELD(ListReply, owner_uid), FIELD(ListReply, owner_pid),
-        FIELD(ListReply, live), FIELD(ListReply, owner_name), FIELD(ListReply, imports)}},
+        FIELD(ListReply, state), FIELD(ListReply, owner_name), FIELD(ListReply, imports)}},
   };
 }
 #undef FIELD

@@ -126,14 +126,19 @@ enum class EventKind : std::uint32_t {
 };
 
 struct Event {
-  std::uint32_t what;  // EventKind
-  std::uint32_t reserved;
+  std::uint32_t what;       // EventKind
+  std::uint32_t importers;  // Sessions that hold it now.
   std::uint64_t share;
 };
 
+enum class WatchMode : std::uint32_t { kAsk = 0, kStart = 1, kStop = 2 };
+
 // The exporter's and the importers' only. Watching twice is watching once.
 struct Watch {
-  KeyText key;
+  KeyText key;          // Zero when `share` is not.
+  std::uint64_t share;  // From an earlier answer, so that nobody need keep a key; else 0.
+  WatchMode mode;
+  std::uint32_t reserved;
 };
 
 inline constexpr std::size_t kMaxMint = 8;
@@ -258,6 +263,9 @@ struct List {
   std::uint64_t after;  // 0 to begin; then the `share` of the last reply.
 };
 
+// An ended one is still held by importers.
+enum class ShareState : std::uint32_t { kEnded = 0, kLive = 1, kExporterGone = 2 };
+
 struct ListReply {
   std::uint64_t share;  // 0: no more, and the rest is zero.
   std::array<std::uint8_t, 16> public_id;
@@ -271,7 +279,7 @@ struct ListReply {
   std::uint32_t importers;
   std::uint32_t owner_uid;
   std::int32_t owner_pid;
-  std::uint32_t live;  // 0: ended, but still held by importers.
+  ShareState state;
   std::array<char, 16> owner_name;
   std::uint64_t imports;  // So far, also by those who have let go since.
 };
@@ -303,7 +311,7 @@ static_assert(Body<Hello> && sizeof(Hello) == 32);
 static_assert(Body<HelloReply> && sizeof(HelloReply) == 72);
 static_assert(Body<Attach> && sizeof(Attach) == 24);
 static_assert(Body<Event> && sizeof(Event) == 16);
-static_assert(Body<Watch> && sizeof(Watch) == 72);
+static_assert(Body<Watch> && sizeof(Watch) == 88);
 static_assert(Body<Mint> && sizeof(Mint) == 136);
 static_assert(Body<MintReply> && sizeof(MintReply) == 80);
 static_assert(Body<Free> && sizeof(Free) == 8);

@@ -9,10 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <mutex>
 #include <thread>
 
 #include "hufu/hufu.h"
@@ -93,6 +97,88 @@ std::string lock_all(std::uint64_t limit) {
   return ::mlockall(MCL_FUTURE) == 0 ? "0" : fmt::format("error mlockall {}", errno);
 }
 
+// What callbacks brought, in order.
+class Events {
+ public:
+  void add(const std::string& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+    changed_.notify_all();
+  }
+  std::string next() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kDeadline, [&] { return !events_.empty(); })) return "none";
+    std::string event = events_.front();
+    events_.erase(events_.begin());
+    return event;
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return events_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> events_;
+};
+Events& events() {
+  static Events all;
+  return all;
+}
+
+void remember(const char* id, hufuIpcMemEvent event, void* /*arg*/) {
+  events().add(fmt::format("{} {}", static_cast<int>(event), id));
+}
+
+// As a careless program would: slow, and ended from outside while it runs.
+std::string clear_while_it_runs(const std::string& key, const std::function<void()>& cause) {
+  struct Slow {
+    std::atomic<bool> entered{false};
+    std::atomic<bool> left{false};
+  };
+  Slow slow;
+  const auto linger = [](const char* /*id*/, hufuIpcMemEvent /*event*/, void* arg) {
+    auto* mine = static_cast<Slow*>(arg);
+    mine->entered = true;
+    mine->entered.notify_all();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    mine->left = true;
+  };
+  if (const aclError code = hufuIpcMemSetCallback(key.c_str(), linger, &slow); code != 0) {
+    return said(code);
+  }
+  cause();
+  slow.entered.wait(false);
+  const aclError code = hufuIpcMemSetCallback(key.c_str(), nullptr, nullptr);
+  return said(code, std::string(slow.left ? "left" : "runs"));
+}
+
+// A callback that does what it may: ends itself, queries, waits (which it may not).
+std::string call_from_inside(const std::string& key) {
+  static std::string the_key;
+  the_key = key;
+  return said(hufuIpcMemSetCallback(
+      key.c_str(),
+      [](const char* /*id*/, hufuIpcMemEvent event, void* /*arg*/) {
+        hufuIpcMemInfo info{};
+        info.structSize = sizeof(info);
+        const aclError queried = hufuIpcMemQuery(the_key.c_str(), &info);
+        const aclError waited = hufuIpcMemWaitReleased(the_key.c_str(), 0);
+        const aclError cleared = hufuIpcMemSetCallback(the_key.c_str(), nullptr, nullptr);
+        events().add(fmt::format("{} {} {} {}", static_cast<int>(event), queried, waited, cleared));
+      },
+      nullptr));
+}
+
+std::string query(const std::string& key) {
+  hufuIpcMemInfo info{};
+  info.structSize = sizeof(info);
+  const aclError code = hufuIpcMemQuery(key.c_str(), &info);
+  return said(code,
+              fmt::format("{} {} {} {}", info.live, info.importers, info.size, info.ownerPid));
+}
+
 std::string answer(const Words& words) {
   const std::string& verb = words.at(0);
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
@@ -158,6 +244,25 @@ std::string answer(const Words& words) {
     const aclError code = hufuIpcMemGetPublicId(words.at(1).c_str(), id.data());
     return said(code, std::string(id.data()));
   }
+  if (verb == "query") return query(words.at(1));
+  if (verb == "wait-released") {
+    return said(hufuIpcMemWaitReleased(words.at(1).c_str(), std::stoi(words.at(2))));
+  }
+  if (verb == "callback") {
+    return said(hufuIpcMemSetCallback(words.at(1).c_str(), remember, nullptr));
+  }
+  if (verb == "callback-off") {
+    return said(hufuIpcMemSetCallback(words.at(1).c_str(), nullptr, nullptr));
+  }
+  if (verb == "callback-from-inside") return call_from_inside(words.at(1));
+  if (verb == "callback-cleared-while-it-runs") {
+    return clear_while_it_runs(words.at(1), [&] {
+      void* address = nullptr;
+      (void)aclrtIpcMemImportByKey(&address, words[1].c_str(), 0);
+    });
+  }
+  if (verb == "event") return "0 " + events().next();
+  if (verb == "events") return fmt::format("0 {}", events().waiting());
   // Many processes import and close at once.
   if (verb == "import-and-close") {
     for (std::uint64_t i = 0; i < number(2); ++i) {

@@ -231,7 +231,9 @@ TEST(Agent, ThatNeverReadsIsCutOffAndTheBrokerGoesOn) {
   ASSERT_TRUE(
       agent.ask(wire::Attach{.session = hello.body->session, .secret = hello.body->secret}).body);
   const auto made = session.share_block(kPage, std::byte{1}, wire::kAnyProcess);
-  ASSERT_TRUE(session.client.ask(wire::Watch{key_of(made.key)}).body);
+  ASSERT_TRUE(
+      session.client.ask(wire::Watch{.key = key_of(made.key), .mode = wire::WatchMode::kStart})
+          .body);
   // Each round is two events. The queue of a connection holds far fewer than that many.
   constexpr int kRounds = 2000;
   for (int i = 0; i < kRounds; ++i) {

@@ -225,7 +225,10 @@ std::string Server::answer(const Words& words) {
     agent_.emplace(path_);
     return said(agent_->ask(attach_));
   }
-  if (verb == "watch") return said(session_->client.ask(wire::Watch{key_of(words.at(1))}));
+  if (verb == "watch") {
+    return said(session_->client.ask(
+        wire::Watch{.key = key_of(words.at(1)), .mode = wire::WatchMode::kStart}));
+  }
   if (verb == "event") {
     std::vector<UniqueFd> fds;
     const auto event = wire::decode_event(agent_->receive_packet(fds));
