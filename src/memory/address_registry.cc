@@ -91,22 +91,20 @@ bool AddressRegistry::remove(std::uintptr_t base) {
   return true;
 }
 
-std::optional<Region> AddressRegistry::find(std::uintptr_t address) const {
-  if (address >> kAddressBits != 0) return std::nullopt;
+bool AddressRegistry::look_up(std::uintptr_t address, Region& region) const {
+  if (address >> kAddressBits != 0) return false;
   const Cell* table = root_;
-  std::optional<Region> region(std::in_place);
   for (const Level& level : kLevels) {
     const Cell& cell = table[level.index(address)];
     const Record* record = cell.record.load(std::memory_order_acquire);
-    if (record != nullptr && record->read(*region) && region->base <= address &&
-        address < region->end()) {
-      return region;
+    if (record != nullptr && record->read(region) && region.base <= address &&
+        address < region.end()) {
+      return true;
     }
     table = cell.deeper.load(std::memory_order_acquire);
     if (table == nullptr) break;
   }
-  region.reset();
-  return region;
+  return false;
 }
 
 AddressRegistry::Record* AddressRegistry::record_at(std::uintptr_t base) const {

@@ -87,7 +87,11 @@ class AddressRegistry {
   // The region that starts at `base` ends; false when there is none (any more).
   bool remove(std::uintptr_t base);
 
-  std::optional<Region> find(std::uintptr_t address) const;
+  std::optional<Region> find(std::uintptr_t address) const {
+    std::optional<Region> region(std::in_place);  // Filled where it lies: copying it costs more.
+    if (!look_up(address, *region)) region.reset();
+    return region;
+  }
   // The newest region that once contained the address and is gone.
   std::optional<Tombstone> once_had(std::uintptr_t address) const;
 
@@ -118,6 +122,7 @@ class AddressRegistry {
     std::uintptr_t last;
   };
 
+  bool look_up(std::uintptr_t address, Region& region) const;
   Record* record_at(std::uintptr_t base) const;
   void enter(Cell* table, std::size_t level, Span span, Record* record);
   static bool is_needed(const Cell& cell, Span cell_span);

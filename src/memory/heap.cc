@@ -85,6 +85,9 @@ Result<void*> Heap::allocate(int device, const Plan& plan) {
 
 Result<void*> Heap::allocate_piece(int device, const Plan& plan) {
   Slab& slab = *slabs_[static_cast<std::size_t>(device)];
+  if (const std::uintptr_t cached = slab.allocate_from_cache(plan.reported_size)) {
+    return reinterpret_cast<void*>(cached);
+  }
   auto piece = slab.allocate(plan.reported_size);
   if (lacks_memory(piece) && give_back_reserve() != 0) piece = slab.allocate(plan.reported_size);
   if (!piece) return piece.error();

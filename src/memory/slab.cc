@@ -30,6 +30,11 @@ constexpr auto kClassOfUnits = [] {
   return classes;
 }();
 
+std::size_t class_of(std::uint64_t size) {
+  assert(size > 0 && size < kStrides.back());
+  return kClassOfUnits[(size + kUnit - 1) / kUnit];
+}
+
 // units / (stride / 64) is (units * inverse) >> 32: exact, as units times (stride / 64) is far
 // below 2^32. A division would cost more than all the rest of a lookup.
 constexpr auto kInverses = [] {
@@ -69,11 +74,6 @@ constexpr std::size_t kBinSlots = 32;
 constexpr std::uint64_t kBinBytes = 16 * kKiB;
 constexpr std::size_t bin_limit(std::size_t size_class) {
   return std::min<std::size_t>(kBinSlots, kBinBytes / kStrides[size_class]);
-}
-
-Error fail_free_already(std::uintptr_t address) {
-  return fail(Errc::kInvalidValue, Reason::kNone,
-              "address {:#x} lies in a small piece that is free already; free it once", address);
 }
 
 std::atomic<std::uint64_t> slabs_made{0};
@@ -142,6 +142,26 @@ pthread_key_t make_thread_key(void (*end)(void*)) {
 
 }  // namespace
 
+inline Slab::Cache& Slab::cache_of_thread() {
+  for (auto* cache = static_cast<Cache*>(caches_of_thread); cache != nullptr; cache = cache->next) {
+    if (cache->number == number_) return *cache;
+  }
+  return make_cache_of_thread();
+}
+
+inline std::optional<Slab::Place> Slab::locate(const Region& chunk, std::uintptr_t address) {
+  auto* books = static_cast<Books*>(chunk.books);
+  const std::uint64_t offset = address - chunk.base;
+  if (offset < kFirstPiece) return std::nullopt;
+  const std::uint64_t units = (offset - kFirstPiece) / kUnit;
+  const std::size_t slot = (units * kInverses[books->size_class]) >> 32U;
+  if (slot >= books->slots || !books->can_hold(slot)) return std::nullopt;
+  return Place{.slot = {.books = books,
+                        .index = static_cast<std::uint16_t>(slot),
+                        .life = static_cast<std::uint16_t>(chunk.id)},
+               .offset_in_slot = offset - offset_of(books->stride(), slot)};
+}
+
 Slab::Slab(int device, Reserve& reserve, AddressRegistry& registry)
     : device_(device),
       number_(slabs_made.fetch_add(1) + 1),
@@ -158,19 +178,28 @@ Slab::~Slab() {
 }
 
 Result<std::uintptr_t> Slab::allocate(std::uint64_t size) {
-  assert(size > 0 && size < kStrides.back());
-  const std::size_t size_class = kClassOfUnits[(size + kUnit - 1) / kUnit];
+  const std::size_t size_class = class_of(size);
   Bin& bin = cache_of_thread().bins[size_class];
   for (;;) {
-    while (bin.count != 0) {
-      const Slot slot = bin.slots[--bin.count];
-      if (!claim(slot, size)) continue;
-      // Ours now, so its chunk stays.
-      return slot.books->base.load(std::memory_order_relaxed) +
-             offset_of(kStrides[size_class], slot.index);
-    }
+    if (const std::uintptr_t piece = take(bin, size_class, size)) return piece;
     if (auto filled = fill(bin, size_class); !filled) return filled.error();
   }
+}
+
+std::uintptr_t Slab::allocate_from_cache(std::uint64_t size) {
+  const std::size_t size_class = class_of(size);
+  return take(cache_of_thread().bins[size_class], size_class, size);
+}
+
+inline std::uintptr_t Slab::take(Bin& bin, std::size_t size_class, std::uint64_t size) {
+  while (bin.count != 0) {
+    const Slot slot = bin.slots[--bin.count];
+    if (!claim(slot, size)) continue;
+    // Ours now, so its chunk stays.
+    return slot.books->base.load(std::memory_order_relaxed) +
+           offset_of(kStrides[size_class], slot.index);
+  }
+  return 0;
 }
 
 bool Slab::claim(const Slot& slot, std::uint64_t size) {
@@ -186,14 +215,14 @@ bool Slab::claim(const Slot& slot, std::uint64_t size) {
 
 Result<void> Slab::deallocate(const Region& chunk, std::uintptr_t address) {
   const auto slot = end_use(chunk, address, kFree);
-  if (!slot) return slot.error();
+  if (!slot) return why_not_in_use(chunk, address);
   put(*slot);
   return {};
 }
 
 Result<Slab::RetiredPiece> Slab::retire(const Region& chunk, std::uintptr_t address) {
   const auto slot = end_use(chunk, address, kRetired);
-  if (!slot) return slot.error();
+  if (!slot) return why_not_in_use(chunk, address);
   return RetiredPiece(this, *slot);
 }
 
@@ -203,8 +232,20 @@ Slab::RetiredPiece::~RetiredPiece() {
   slab_->put(slot_);
 }
 
-auto Slab::end_use(const Region& chunk, std::uintptr_t address, std::uint16_t state)
-    -> Result<Slot> {
+std::optional<Slab::Slot> Slab::end_use(const Region& chunk, std::uintptr_t address,
+                                        std::uint16_t state) {
+  const auto place = locate(chunk, address);
+  if (!place || place->offset_in_slot != 0) return std::nullopt;
+  const Slot& slot = place->slot;
+  std::atomic<std::uint32_t>& word = slot.books->words[slot.index];
+  std::uint32_t found = word.load(std::memory_order_relaxed);
+  if (life_of(found) != slot.life || !is_in_use(state_of(found))) return std::nullopt;
+  // Of two threads that free it at once, one comes too late.
+  if (!word.compare_exchange_strong(found, word_of(slot.life, state))) return std::nullopt;
+  return slot;
+}
+
+Error Slab::why_not_in_use(const Region& chunk, std::uintptr_t address) {
   const auto place = locate(chunk, address);
   if (!place) {
     return fail(Errc::kInvalidValue, Reason::kNone,
@@ -212,53 +253,33 @@ auto Slab::end_use(const Region& chunk, std::uintptr_t address, std::uint16_t st
                 "for small requests; pass the address that the allocation returned",
                 address);
   }
-  const Slot& slot = place->slot;
-  std::atomic<std::uint32_t>& word = slot.books->words[slot.index];
-  std::uint32_t found = word.load(std::memory_order_relaxed);
-  const std::uint16_t size = state_of(found);
-  if (life_of(found) != slot.life || !is_in_use(size)) return fail_free_already(address);
-  if (place->offset_in_slot != 0) {
-    const std::uintptr_t base = address - place->offset_in_slot;
+  const std::uint64_t offset = place->offset_in_slot;
+  const std::uint32_t word =
+      place->slot.books->words[place->slot.index].load(std::memory_order_relaxed);
+  const std::uint16_t size = state_of(word);
+  if (offset == 0 || life_of(word) != place->slot.life || !is_in_use(size)) {
     return fail(Errc::kInvalidValue, Reason::kNone,
-                "address {:#x} does not start an allocation; it lies {} bytes into the {}-byte "
-                "piece [{:#x}, {:#x}); pass the base address",
-                address, place->offset_in_slot, size, base, base + size);
+                "address {:#x} lies in a small piece that is free already; free it once", address);
   }
-  // Of two threads that free it at once, one comes too late.
-  if (!word.compare_exchange_strong(found, word_of(slot.life, state), std::memory_order_acq_rel)) {
-    return fail_free_already(address);
-  }
-  return slot;
+  const std::uintptr_t base = address - offset;
+  return fail(Errc::kInvalidValue, Reason::kNone,
+              "address {:#x} does not start an allocation; it lies {} bytes into the {}-byte "
+              "piece [{:#x}, {:#x}); pass the base address",
+              address, offset, size, base, base + size);
 }
 
 std::optional<Slab::Piece> Slab::find(const Region& chunk, std::uintptr_t address) {
   const auto place = locate(chunk, address);
   if (!place) return std::nullopt;
   const Slot& slot = place->slot;
-  const std::uint32_t word = slot.books->words[slot.index].load(std::memory_order_acquire);
+  const std::uint32_t word = slot.books->words[slot.index].load(std::memory_order_seq_cst);
   const std::uint16_t size = state_of(word);
   if (life_of(word) != slot.life || !is_in_use(size)) return std::nullopt;
   if (place->offset_in_slot >= size) return std::nullopt;
   return Piece{.base = address - place->offset_in_slot, .size = size};
 }
 
-std::optional<Slab::Place> Slab::locate(const Region& chunk, std::uintptr_t address) {
-  auto* books = static_cast<Books*>(chunk.books);
-  const std::uint64_t offset = address - chunk.base;
-  if (offset < kFirstPiece) return std::nullopt;
-  const std::uint64_t units = (offset - kFirstPiece) / kUnit;
-  const std::size_t slot = (units * kInverses[books->size_class]) >> 32U;
-  if (slot >= books->slots || !books->can_hold(slot)) return std::nullopt;
-  return Place{.slot = {.books = books,
-                        .index = static_cast<std::uint16_t>(slot),
-                        .life = static_cast<std::uint16_t>(chunk.id)},
-               .offset_in_slot = offset - offset_of(books->stride(), slot)};
-}
-
-Slab::Cache& Slab::cache_of_thread() {
-  for (auto* cache = static_cast<Cache*>(caches_of_thread); cache != nullptr; cache = cache->next) {
-    if (cache->number == number_) return *cache;
-  }
+Slab::Cache& Slab::make_cache_of_thread() {
   static const pthread_key_t key = make_thread_key(&Slab::end_thread);
   std::unique_ptr<Cache> cache(new Cache{
       .number = number_, .anchor = anchor_, .next = static_cast<Cache*>(caches_of_thread)});

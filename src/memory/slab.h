@@ -62,6 +62,8 @@ class Slab {
 
   // `size` is the reported size, at most 4064.
   Result<std::uintptr_t> allocate(std::uint64_t size);
+  // The common case of it, which cannot fail for a reason: 0 when this thread has none at hand.
+  std::uintptr_t allocate_from_cache(std::uint64_t size);
 
  private:
   struct Books;
@@ -131,12 +133,16 @@ class Slab {
     std::uint64_t offset_in_slot;
   };
   static std::optional<Place> locate(const Region& chunk, std::uintptr_t address);
-  // The piece's word becomes `state`.
-  static Result<Slot> end_use(const Region& chunk, std::uintptr_t address, std::uint16_t state);
+  // The word of the piece that starts there becomes `state`. Nothing: no piece in use does.
+  static std::optional<Slot> end_use(const Region& chunk, std::uintptr_t address,
+                                     std::uint16_t state);
+  static Error why_not_in_use(const Region& chunk, std::uintptr_t address);
 
   Cache& cache_of_thread();
+  Cache& make_cache_of_thread();
   static void end_thread(void* caches);
   Result<void> fill(Bin& bin, std::size_t size_class);
+  std::uintptr_t take(Bin& bin, std::size_t size_class, std::uint64_t size);
   bool claim(const Slot& slot, std::uint64_t size);
   void put(const Slot& slot);
   void drain(Bin& bin, std::size_t keep, Blocks& ending);  // Of here on: under the mutex.

@@ -9,7 +9,7 @@ struct Current {
   const Contexts* owner;  // Another owner's, a parent's for one, is nobody's.
   ContextId context;
 };
-constinit thread_local Current current_of_thread{};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Current current_of_thread{};
 
 }  // namespace
 
@@ -60,12 +60,16 @@ std::vector<ContextId> Contexts::reset_all() {
   return ended;
 }
 
-Result<ContextId> Contexts::current() {
+ContextId Contexts::current_if_any() const {
   const Current& mine = current_of_thread;
-  if (mine.owner == this &&
-      primary_[static_cast<std::size_t>(mine.context.device)].life == mine.context.life) {
-    return mine.context;
-  }
+  if (mine.owner != this) return {};
+  const Primary& primary = primary_[static_cast<std::size_t>(mine.context.device)];
+  if (primary.life.load(std::memory_order_acquire) != mine.context.life) return {};
+  return mine.context;
+}
+
+Result<ContextId> Contexts::current() {
+  if (const ContextId mine = current_if_any(); mine.life != 0) return mine;
   const auto wanted = [this] {
     const std::lock_guard lock(mutex_);
     return default_device_;

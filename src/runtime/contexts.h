@@ -6,7 +6,8 @@
 // many reset_device() have come. It may begin again; a ContextId names one such life, so that a
 // thread which kept the number of an ended one has no context rather than somebody else's.
 //
-// What a thread's current context is lies in the thread. Thread-safe otherwise.
+// What a thread's current context is lies in the thread, and whether it lives still is one load: no
+// call that needs a context takes a lock for it. Thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -44,6 +45,8 @@ class Contexts {
 
   // The calling thread's.
   Result<ContextId> current();
+  // The same, without the default device and without a reason: of life 0 when there is none.
+  ContextId current_if_any() const;
 
   // A thread without a context gets this device's at first need (aclInit's default_device).
   Result<void> set_default_device(int device);
