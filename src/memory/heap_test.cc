@@ -44,11 +44,15 @@ class CountingSource final : public PageSource {
   }
   Result<Capacity> capacity(int device) override { return source_.capacity(device); }
   std::uint64_t session() const override { return number; }
-  void reserve_begins() override { ++reserves_begun; }
+  bool reserve_begins() override {
+    ++reserves_begun;
+    return listens;
+  }
 
   std::vector<std::uint64_t> given_back;
   int mints = 0;
   int reserves_begun = 0;
+  bool listens = true;
   std::uint64_t number = 1;
 
  private:
@@ -440,6 +444,19 @@ TEST_F(HeapTest, AReserveIsAnnouncedWhenItBegins) {
   heap.give_back_reserve();
   ASSERT_TRUE(heap.deallocate(*heap.allocate(0, plan(8192, kNormalOnly))));
   EXPECT_EQ(source.reserves_begun, 2);
+  // What is left of an earlier session is no reserve.
+  source.number = 2;
+  ASSERT_TRUE(heap.deallocate(*heap.allocate(0, plan(16384, kNormalOnly))));
+  EXPECT_EQ(source.reserves_begun, 3);
+  EXPECT_EQ(source.given_back.size(), 2U);
+}
+
+TEST_F(HeapTest, NothingIsKeptThatNobodyCouldAskFor) {
+  CountingSource source;
+  source.listens = false;
+  Heap heap(source, 1);
+  ASSERT_TRUE(heap.deallocate(*heap.allocate(0, plan(8192, kNormalOnly))));
+  EXPECT_EQ(source.given_back.size(), 1U);
 }
 
 TEST_F(HeapTest, BlocksOfAnEarlierSessionAreNotUsedAgain) {

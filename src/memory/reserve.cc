@@ -33,7 +33,11 @@ void Reserve::keep(Block block) {
   bool begins = false;
   {
     const std::lock_guard lock(mutex_);
-    begins = blocks_.empty();
+    begins = blocks_.empty() || is_stale(blocks_.front());
+    if (begins) {  // All of them are older still.
+      ending.swap(blocks_);
+      bytes_ = 0;
+    }
     bytes_ += kept.front().length();
     blocks_.splice(blocks_.begin(), kept);
     while (bytes_ > kMaxBytes || blocks_.size() > kMaxBlocks) {
@@ -41,7 +45,7 @@ void Reserve::keep(Block block) {
       ending.splice(ending.begin(), blocks_, std::prev(blocks_.end()));
     }
   }
-  if (begins) source_.reserve_begins();
+  if (begins && !source_.reserve_begins()) give_back();
 }
 
 std::uint64_t Reserve::give_back() {

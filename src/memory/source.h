@@ -71,7 +71,8 @@ class PageSource {
   virtual std::uint64_t session() const { return 0; }
 
   // The heap begins to keep freed blocks: whoever may ask for them must find somebody who listens.
-  virtual void reserve_begins() {}
+  // False: there is nobody, so nothing may be kept.
+  virtual bool reserve_begins() { return true; }
 
   // Ends what the source itself has ready beyond what it gave out; how many bytes that was.
   virtual std::uint64_t give_back_spares() { return 0; }

@@ -35,6 +35,7 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
                            .page = static_cast<std::uint32_t>(spec.page),
                            .flags = hugetlb ? std::uint32_t{wire::kWantHugetlb} : 0U};
   const auto device = static_cast<std::uint32_t>(spec.device);
+  if (batch > 1 && !agent_.listen()) batch = 1;
   // Without the lock: the broker may have to ask for the spares before it can answer.
   auto minted = client_.mint(device, std::vector(batch, one));
   if (!minted && batch > 1) minted = client_.mint(device, std::vector(1, one));

@@ -5,7 +5,8 @@
 //
 // A program that asks for many small blocks of one kind gets them minted several at a time, twice
 // as many with each call: the rest are spares. A spare is an empty file that the broker has charged
-// already; nothing of it is mapped or committed. It counts as free here and goes back on demand.
+// already; nothing of it is mapped or committed. It counts as free here and goes back on demand,
+// so there are none where nobody listens for the demand.
 // Spares of another kind than the one asked for stay until somebody wants them or the room.
 //
 // Thread-safe.
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "memory/source.h"
+#include "share/agent.h"
 #include "share/client.h"
 
 namespace hufu::runtime {
@@ -26,12 +28,14 @@ class BrokerSource final : public memory::PageSource {
   static constexpr std::uint64_t kMaxSpareBytes = 8 * kMiB;
   static constexpr std::size_t kMaxSpares = 64;
 
-  explicit BrokerSource(share::Client& client) : client_(client) {}
+  // Both outlive this. The agent hears when the broker wants spares and reserves back.
+  BrokerSource(share::Client& client, share::Agent& agent) : client_(client), agent_(agent) {}
 
   Result<memory::Minted> mint(const memory::BlockSpec& spec) override;
   void give_back(std::uint64_t id, memory::Lent lent) override;
   Result<memory::Capacity> capacity(int device) override;
   std::uint64_t session() const override { return client_.generation(); }
+  bool reserve_begins() override { return agent_.listen().has_value(); }
   std::uint64_t give_back_spares() override;
 
  private:
@@ -46,6 +50,7 @@ class BrokerSource final : public memory::PageSource {
   void forget_stale();
 
   share::Client& client_;
+  share::Agent& agent_;
   mutable std::mutex mutex_;
   std::vector<Spare> spares_;  // The newest last.
   std::uint64_t spare_bytes_ = 0;

@@ -58,7 +58,7 @@ Result<memory::Hugetlb> huge_pages_wanted() {
 
 struct Runtime::Parts {
   std::unique_ptr<share::Client> client;
-  std::unique_ptr<memory::PageSource> source;
+  std::unique_ptr<memory::PageSource> source;  // None: the broker.
   std::int32_t pid = 0;
   int devices = 0;
   memory::Hugetlb huge_pages = memory::Hugetlb::kIfFree;
@@ -67,12 +67,14 @@ struct Runtime::Parts {
 Runtime::Runtime(Parts parts)
     : client_(std::move(parts.client)),
       agent_(*client_),
-      source_(std::move(parts.source)),
+      source_(parts.source ? std::move(parts.source)
+                           : std::make_unique<BrokerSource>(*client_, agent_)),
       pid_(parts.pid),
       contexts_(parts.devices),
       heap_(*source_, parts.devices, parts.huge_pages),
       sharing_(heap_, *client_) {
   host_memory().attach(heap_.registry());
+  agent_.on_return([this] { heap_.give_back_reserve(); });
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::make() {
@@ -91,7 +93,6 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
   } else {
     const auto session = parts.client->session();
     if (!session) return session.error();
-    parts.source = std::make_unique<BrokerSource>(*parts.client);
     parts.pid = session->peer_pid;
     parts.devices = static_cast<int>(session->devices);
   }
