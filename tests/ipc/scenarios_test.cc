@@ -317,6 +317,23 @@ TEST_F(P24, TheSameAddressAgainIsAnotherKey) {
   EXPECT_TRUE(mentions(refused.text, {"export has ended"}));
 }
 
+using P25 = Scenario;
+TEST_F(P25, AKeyStaysWithItsMemoryWhenTheAddressIsMappedAnew) {
+  AclPeer exporter = AclPeer::ready(broker);
+  AclPeer importer = AclPeer::ready(broker);
+  const auto old = exporter.share(kPage, 1, kAnyProcess);
+  const std::uint64_t held = importer.import(old.key).value();
+  exporter.free(old.address);
+  std::uint64_t there = 0;
+  for (int i = 0; i < 100 && there != old.address; ++i)
+    there = exporter.allocate(kPage);
+  ASSERT_EQ(there, old.address) << "the address did not come again; nothing was tested";
+  exporter.fill(there, kPage, 2);
+  EXPECT_EQ(importer.peek(held), 1);
+  EXPECT_FALSE(importer.import(old.key).ok()) << "a key led to what lies at its address now";
+  EXPECT_TRUE(importer.import(exporter.export_key(there, kPage, kAnyProcess).words.at(0)).ok());
+}
+
 using P26 = Scenario;
 TEST_F(P26, AnImportThatIsHeldIsNotServedOnceItsExportIsDead) {
   AclPeer exporter = AclPeer::ready(broker);
