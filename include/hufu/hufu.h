@@ -70,6 +70,7 @@ typedef struct hufuIpcMemInfo {
   uint32_t live;       // 1 while new imports can succeed
   uint32_t importers;  // processes that have it mapped now
   int32_t ownerPid;
+  uint32_t pending;  // 1: closed by this process, mapped until work that it queued is over
 } hufuIpcMemInfo;
 
 // The state of one key, for its exporter and its importers. 507899 for anybody else, and when it is

@@ -39,18 +39,22 @@ enum class Errc : std::uint8_t {
   kNotSupported,       // Not built, or not on this kernel.
   kOutOfMemory,        // Capacity, quota, a limit or the machine is exhausted.
   kTableFull,          // A table of the broker is full.
+  kNoStream,           // The device has as many streams as it can have.
   kNotPermitted,       // Editing what may not be edited (a whitelist that is switched off).
   kRefused,            // The broker, or the rule it stands for, says no.
   kUnregistered,       // The address is in no registry of this process.
   kUnavailable,        // The broker does not answer or cannot be started.
   kTimeout,            // What was waited for did not happen in the time the caller gave.
   kSystem,             // A system call failed; see Error::sys_errno.
+  kTimedOut,           // A stream's work is not done in the time given.
+  kTaskFailed,         // A program that was queued said so; see Error::task_code.
 };
 
 struct Error {
   Errc code = Errc::kSystem;
   Reason reason = Reason::kNone;
   int sys_errno = 0;
+  std::int32_t task_code = 0;  // Of kTaskFailed: an aclError of the program's own.
   std::array<char, 496> text{};
 
   std::string_view what() const { return {text.data(), std::strlen(text.data())}; }

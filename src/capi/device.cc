@@ -1,6 +1,7 @@
 // Devices: which one this thread works on, and what it has.
 
 #include "acl/acl.h"
+#include "capi/deadline.h"
 #include "capi/error_code.h"
 #include "runtime/runtime.h"
 
@@ -9,7 +10,9 @@ using hufu::fail;
 using hufu::Reason;
 using hufu::Result;
 using hufu::capi::answer;
+using hufu::capi::deadline_in;
 using hufu::capi::null_argument;
+using hufu::runtime::Deadline;
 using hufu::runtime::Here;
 using hufu::runtime::Reset;
 using hufu::runtime::Runtime;
@@ -22,11 +25,10 @@ Result<void> reset(int32_t device, Reset how) {
   return (*runtime)->reset_device(device, how);
 }
 
-// Nothing is ever queued: to have a context is to be in step with it.
-Result<void> synchronize() {
+Result<void> synchronize(Deadline deadline) {
   const auto here = Here::get();
   if (!here) return here.error();
-  return {};
+  return here->runtime->streams().synchronize_device(here->context.device, deadline);
 }
 
 }  // namespace
@@ -69,15 +71,15 @@ aclError aclrtGetDeviceCount(uint32_t* count) {
   });
 }
 
-aclError aclrtSynchronizeDevice(void) { return answer(synchronize); }
+aclError aclrtSynchronizeDevice(void) {
+  return answer([] { return synchronize({}); });
+}
 
 aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
   return answer([&]() -> Result<void> {
-    if (timeout < -1 || timeout == 0) {
-      return fail(Errc::kInvalidValue, Reason::kNone,
-                  "timeout is {}; pass -1 for ever, or milliseconds above 0", timeout);
-    }
-    return synchronize();
+    const auto deadline = deadline_in(timeout);
+    if (!deadline) return deadline.error();
+    return synchronize(*deadline);
   });
 }
 

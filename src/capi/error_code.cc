@@ -43,7 +43,12 @@ std::string_view message_id_of(Errc code) {
       return "EE1018";
     case Errc::kOutOfMemory:
     case Errc::kTableFull:
+    case Errc::kNoStream:
       return "EE1023";
+    case Errc::kTimedOut:
+      return "EE1002";
+    case Errc::kTaskFailed:
+      return "EE1019";
     case Errc::kUnavailable:
     case Errc::kTimeout:
     case Errc::kSystem:
@@ -78,6 +83,12 @@ aclError code_of(Errc code) {
       return ACL_ERROR_RT_MEMORY_ALLOCATION;
     case Errc::kTableFull:
       return ACL_ERROR_RT_RESOURCE_ALLOC_FAIL;
+    case Errc::kNoStream:
+      return ACL_ERROR_RT_NO_STREAM_RESOURCE;
+    case Errc::kTimedOut:
+      return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
+    case Errc::kTaskFailed:  // Its own code, see below.
+      return ACL_ERROR_RT_INTERNAL_ERROR;
     case Errc::kNotPermitted:
       return ACL_ERROR_RT_NO_PERMISSION;
     case Errc::kUnregistered:
@@ -94,6 +105,7 @@ aclError code_of(Errc code) {
 
 aclError code_of(const Error& error, StrictCode strict) {
   if (error.code == Errc::kUnregistered && strict_mode()) return strict.code;
+  if (error.code == Errc::kTaskFailed) return error.task_code;
   return code_of(error.code);
 }
 

@@ -143,6 +143,7 @@ aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info) {
     if (!runtime) return runtime.error();
     const auto found = (*runtime)->client().watch(key, WatchMode::kAsk);
     if (!found) return found.error();
+    const bool pending = (*runtime)->sharing().closing(key);
     hufuIpcMemInfo answered{};
     answered.size = found->size;
     answered.pageSize = found->page;
@@ -150,6 +151,7 @@ aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info) {
     answered.live = found->state == ShareState::kLive ? 1 : 0;
     answered.importers = found->importers;
     answered.ownerPid = found->owner_pid;
+    answered.pending = pending ? 1 : 0;
     give(info, info->structSize, answered);
     return {};
   });

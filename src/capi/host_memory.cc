@@ -76,6 +76,6 @@ aclError aclrtFreeHost(void* hostPtr) {
   return answer([&]() -> Result<void> {
     if (hostPtr == nullptr) return null_argument("hostPtr");
     // No runtime is needed: a forked child may have none, and no broker to make one with.
-    return Runtime::host_memory().deallocate(hostPtr);
+    return Runtime::deallocate_host(hostPtr);
   });
 }

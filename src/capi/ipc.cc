@@ -100,7 +100,7 @@ aclError aclrtIpcMemClose(const char* key) {
     if (key == nullptr) return null_argument("key");
     const auto here = Here::get();
     if (!here) return here.error();
-    return here->runtime->sharing().close(key);
+    return here->runtime->close(key);
   });
 }
 

@@ -37,11 +37,13 @@ void AddressRegistry::Record::begin(const Region& region) {
 }
 
 void AddressRegistry::Record::end() {
-  life.store(life.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  // In one order with a stream's tickets, as the first load of read() is: work that still found the
+  // region has its ticket, and whoever ended the region sees it (runtime/progress.h).
+  life.store(life.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 
 bool AddressRegistry::Record::read(Region& region) const {
-  const std::uint64_t before = life.load(std::memory_order_acquire);
+  const std::uint64_t before = life.load(std::memory_order_seq_cst);
   if (before % 2 == 0) return false;
   region.base = base.load(std::memory_order_acquire);
   region.mapped = mapped.load(std::memory_order_acquire);

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <optional>
 
 #include "base/units.h"
 #include "os/commit.h"
@@ -65,9 +64,8 @@ Result<void*> HostMemory::allocate(std::uint64_t size) {
   return static_cast<void*>(base);
 }
 
-Result<void> HostMemory::deallocate(const void* pointer) {
+Result<HostMemory::Pages> HostMemory::retire(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  std::optional<Range> ended;  // Unmapped after the lock is given back.
   const std::lock_guard lock(mutex_);
   const auto found = ranges_.find(address);
   if (found == ranges_.end()) {
@@ -78,9 +76,9 @@ Result<void> HostMemory::deallocate(const void* pointer) {
   }
   // Out of the registry before its addresses can be given to somebody else.
   if (registry_ != nullptr) registry_->remove(address);
-  ended.emplace(std::move(found->second));
+  Pages pages = std::move(found->second.pages);
   ranges_.erase(found);
-  return {};
+  return pages;
 }
 
 Result<HostMemory::Pages> HostMemory::Pages::map(std::uint64_t length) {

@@ -35,12 +35,6 @@ class HostMemory {
   // Whole pages of zeros; the size is rounded up to 32 bytes, as queries then report it.
   Result<void*> allocate(std::uint64_t size);
 
-  // The start of an allocation made here.
-  Result<void> deallocate(const void* pointer);
-
- private:
-  HostMemory() = default;
-
   // Owns a mapping.
   class Pages {
    public:
@@ -61,6 +55,13 @@ class HostMemory {
     std::byte* base_;
     std::uint64_t length_;
   };
+
+  // `pointer` is the start of an allocation made here; for every call from now on it is nothing.
+  // The end of what this returns unmaps it: work that was queued may still use it.
+  Result<Pages> retire(const void* pointer);
+
+ private:
+  HostMemory() = default;
 
   struct Range {
     Pages pages;

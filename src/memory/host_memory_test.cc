@@ -52,20 +52,20 @@ TEST(HostMemory, IsAlignedZeroAndItsSizeRoundedTo32) {
   EXPECT_EQ(region->reported, 128U);
   EXPECT_FALSE(registry.find(address + 128));
   EXPECT_EQ(static_cast<const char*>(*made)[127], 0);
-  EXPECT_TRUE(host().deallocate(*made));
+  EXPECT_TRUE(host().retire(*made));
   EXPECT_FALSE(registry.find(address));
 }
 
 TEST(HostMemory, EndsOnceAndOnlyByItsStart) {
   const auto made = host().allocate(4096);
   ASSERT_TRUE(made);
-  const auto inside = host().deallocate(static_cast<const char*>(*made) + 64);
+  const auto inside = host().retire(static_cast<const char*>(*made) + 64);
   ASSERT_FALSE(inside);
   EXPECT_EQ(inside.error().code, Errc::kInvalidValue);
-  EXPECT_TRUE(host().deallocate(*made));
-  EXPECT_FALSE(host().deallocate(*made));
+  EXPECT_TRUE(host().retire(*made));
+  EXPECT_FALSE(host().retire(*made));
   int local = 0;
-  EXPECT_FALSE(host().deallocate(&local));
+  EXPECT_FALSE(host().retire(&local));
 }
 
 TEST(HostMemory, MoreThanTheMachineHasIsOutOfMemory) {
@@ -86,14 +86,14 @@ TEST(HostMemory, AChildKeepsItsOwnCopyAndCanFreeIt) {
               std::memset(bytes, 9, 8192);
               const AddressRegistry& own = attached_registry();
               if (!own.find(reinterpret_cast<std::uintptr_t>(bytes))) return 2;
-              if (!host().deallocate(bytes)) return 3;
+              if (!host().retire(bytes)) return 3;
               if (own.find(reinterpret_cast<std::uintptr_t>(bytes))) return 4;
               const auto fresh = host().allocate(64);
-              return fresh && host().deallocate(*fresh) ? 0 : 5;
+              return fresh && host().retire(*fresh) ? 0 : 5;
             }),
             0);
   EXPECT_EQ(bytes[0], 7) << "the child's writes are its own";
-  EXPECT_TRUE(host().deallocate(bytes));
+  EXPECT_TRUE(host().retire(bytes));
 }
 
 TEST(HostMemory, AChildDoesNotTouchTheParentsRegistry) {
@@ -101,11 +101,11 @@ TEST(HostMemory, AChildDoesNotTouchTheParentsRegistry) {
   const auto made = host().allocate(64);
   ASSERT_TRUE(made);
   EXPECT_EQ(status_of_child([&] {
-              if (!host().deallocate(*made)) return 1;
+              if (!host().retire(*made)) return 1;
               return registry.find(reinterpret_cast<std::uintptr_t>(*made)) ? 0 : 2;
             }),
             0);
-  EXPECT_TRUE(host().deallocate(*made));
+  EXPECT_TRUE(host().retire(*made));
 }
 
 #ifndef __SANITIZE_THREAD__  // It knows no fork of a process with threads.
@@ -117,7 +117,7 @@ TEST(HostMemory, ChildrenForkedWhileThreadsAllocateAreNotStuck) {
     threads.emplace_back([&over] {
       while (!over) {
         const auto made = host().allocate(64);
-        if (made) static_cast<void>(host().deallocate(*made).has_value());
+        if (made) static_cast<void>(host().retire(*made).has_value());
       }
     });
   }
@@ -125,7 +125,7 @@ TEST(HostMemory, ChildrenForkedWhileThreadsAllocateAreNotStuck) {
   for (int round = 0; round < 200; ++round) {
     failures += status_of_child([] {
                   const auto made = host().allocate(64);
-                  return made && host().deallocate(*made) ? 0 : 1;
+                  return made && host().retire(*made) ? 0 : 1;
                 }) == 0
                     ? 0
                     : 1;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -14,6 +15,7 @@
 #include "runtime/broker_source.h"
 #include "runtime/local_devices.h"
 #include "share/address.h"
+#include "share/waiting.h"
 
 namespace hufu::runtime {
 namespace {
@@ -71,6 +73,7 @@ Runtime::Runtime(Parts parts)
                            : std::make_unique<BrokerSource>(*client_, agent_)),
       pid_(parts.pid),
       contexts_(parts.devices),
+      streams_(deferred_),
       heap_(*source_, parts.devices, parts.huge_pages),
       sharing_(heap_, *client_) {
   host_memory().attach(heap_.registry());
@@ -131,23 +134,51 @@ Result<memory::Region> Runtime::region_of(const void* pointer, std::uint64_t siz
 }
 
 Result<void> Runtime::deallocate(const void* pointer) {
-  auto freed = heap_.deallocate(pointer);
-  if (!freed && freed.error().code == Errc::kUnregistered) {
-    sharing_.report_unregistered(pointer, 0);
+  const auto region = heap_.registry().find(reinterpret_cast<std::uintptr_t>(pointer));
+  auto retired = heap_.retire(pointer);
+  if (!retired) {
+    if (retired.error().code == Errc::kUnregistered) sharing_.report_unregistered(pointer, 0);
+    return retired.error();
   }
-  return freed;
+  // Looked at now, when nobody finds the address any more. The region was there: it was retired.
+  deferred_.end_after(streams_.under_way(region->device), std::move(*retired));
+  return {};
+}
+
+Result<void> Runtime::deallocate_host(const void* pointer) {
+  auto retired = host_memory().retire(pointer);
+  if (!retired) return retired.error();
+  if (Runtime* runtime = get_if_any()) {
+    runtime->deferred_.end_after(runtime->streams_.under_way(), std::move(*retired));
+  }
+  return {};
+}
+
+Result<void> Runtime::close(const char* key) {
+  auto closing = sharing_.close(key);
+  if (!closing) return closing.error();
+  if (!*closing) return {};
+  const int device = static_cast<int>((*closing)->import().device);
+  deferred_.end_after(streams_.under_way(device), std::move(**closing));
+  return {};
 }
 
 Result<void> Runtime::reset_device(int device, Reset reset) {
   const auto ended = contexts_.reset_device(device, reset);
   if (!ended) return ended.error();
-  if (*ended) streams_.end(**ended);
+  if (*ended) end(**ended);
   return {};
+}
+
+void Runtime::end(const ContextId& context) {
+  const std::chrono::milliseconds patience(share::wait_limit_ms());
+  streams_.end(context, patience);
+  deferred_.flush(std::chrono::steady_clock::now() + patience);
 }
 
 void Runtime::reset_all_devices() {
   for (const ContextId& context : contexts_.reset_all())
-    streams_.end(context);
+    end(context);
 }
 
 Result<Here> Here::get() {

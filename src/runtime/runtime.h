@@ -6,6 +6,7 @@
 // an order nobody controls. What a process leaves behind when it ends, the broker takes back.
 //
 //   Runtime ── Contexts, Streams           which device, in which order
+//      ├────── Deferred                    what ended, and waits for work that may still use it
 //      ├────── Heap ── PageSource          LocalSource, or the broker through BrokerSource
 //      └────── Sharing ── share::Imports ── share::Client ── the broker
 //
@@ -25,6 +26,7 @@
 #include "memory/host_memory.h"
 #include "memory/source.h"
 #include "runtime/contexts.h"
+#include "runtime/deferred.h"
 #include "runtime/sharing.h"
 #include "runtime/streams.h"
 #include "share/agent.h"
@@ -46,6 +48,7 @@ class Runtime {
 
   Contexts& contexts() { return contexts_; }
   Streams& streams() { return streams_; }
+  const Deferred& deferred() const { return deferred_; }
   memory::Heap& heap() { return heap_; }
   Sharing& sharing() { return sharing_; }
   share::Client& client() { return *client_; }
@@ -60,8 +63,13 @@ class Runtime {
   // as such; `size` is what the caller wanted to touch, for the record.
   Result<memory::Region> region_of(const void* pointer, std::uint64_t size);
 
+  // These end memory: its address leads nowhere when they return, and the memory goes when the work
+  // that was queued before is over.
   Result<void> deallocate(const void* pointer);
+  Result<void> close(const char* key);
+  static Result<void> deallocate_host(const void* pointer);
 
+  // Waits for the work of what it ends, as long as that gets on (HUFU_TIMEOUT_MS).
   Result<void> reset_device(int device, Reset reset);
   // Ends all contexts and their streams. Memory stays: somebody may yet free it.
   void reset_all_devices();
@@ -71,12 +79,14 @@ class Runtime {
   explicit Runtime(Parts parts);
   static Result<std::unique_ptr<Runtime>> make();
   static void abandon_parents_in_child();
+  void end(const ContextId& context);
 
   std::unique_ptr<share::Client> client_;
   share::Agent agent_;
   std::unique_ptr<memory::PageSource> source_;
   std::int32_t pid_;
   Contexts contexts_;
+  Deferred deferred_;
   Streams streams_;
   memory::Heap heap_;
   Sharing sharing_;

@@ -87,23 +87,23 @@ Result<void*> Sharing::import(const char* key) {
   return static_cast<void*>(opened->base);
 }
 
-Result<void> Sharing::close(const char* key) {
-  if (imports_.close_one_of_many(key)) return {};
+Result<std::optional<share::ClosingImport>> Sharing::close(const char* key) {
+  if (imports_.close_one_of_many(key)) return std::optional<share::ClosingImport>();
   std::unique_lock lock(mutex_);
   auto closing = imports_.close(key);
   if (closing) {
-    if (!*closing) return {};
-    // Its address leads nowhere from here on; the range goes when `closing` does, unlocked.
-    heap_.registry().remove(reinterpret_cast<std::uintptr_t>((*closing)->import().base));
-    lock.unlock();
-    return {};
+    if (*closing) {
+      heap_.registry().remove(reinterpret_cast<std::uintptr_t>((*closing)->import().base));
+    }
+    return closing;
   }
   if (closing.error().reason != Reason::kNotImported) return closing.error();
 
   const auto id = share::public_id_of(key);
-  if (id && advised_.erase(id->bytes) != 0) return {};
+  if (id && advised_.erase(id->bytes) != 0) return std::optional<share::ClosingImport>();
   lock.unlock();
-  return client_.withdraw(key);
+  if (auto withdrawn = client_.withdraw(key); !withdrawn) return withdrawn.error();
+  return std::optional<share::ClosingImport>();
 }
 
 Result<void> Sharing::advise_link(const char* key) {

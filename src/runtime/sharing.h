@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -41,8 +42,12 @@ class Sharing {
   // The start of the range. Each needs its own close().
   Result<void*> import(const char* key);
 
-  // An importer's: one import less. Otherwise the exporter's: no new imports.
-  Result<void> close(const char* key);
+  // An importer's: one import less, and after the last one the range, which no call finds any more
+  // and which is still mapped. Otherwise the exporter's: no new imports.
+  Result<std::optional<share::ClosingImport>> close(const char* key);
+
+  // Was the key's last import closed here, and is its memory still mapped for work that was queued?
+  bool closing(const char* key) const { return imports_.closing(key); }
 
   // Which link an import of the key shall use. There is one kind of memory here, so it is kept for
   // its rules' sake: it makes an entry that one close() takes away.

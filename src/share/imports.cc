@@ -297,6 +297,13 @@ std::optional<Import> Imports::find(const void* address) const {
   return candidate;
 }
 
+bool Imports::closing(const char* key) const {
+  const KeyHash hash = table_->hash(key);
+  const std::lock_guard lock(table_->mutex);
+  const auto found = table_->by_key.find(hash);
+  return found != table_->by_key.end() && found->second->state == Entry::State::kClosing;
+}
+
 void Imports::forget_after_fork() {
   auto* fresh = new Table;
   fresh->parents = table_;

@@ -90,6 +90,9 @@ class Imports {
   // The open import that this address is inside.
   std::optional<Import> find(const void* address) const;
 
+  // Is its last close on its way, with the range still mapped?
+  bool closing(const char* key) const;
+
   // In a forked child, where none of this is mapped.
   void forget_after_fork();
 
