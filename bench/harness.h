@@ -47,13 +47,15 @@ class Suite {
  public:
   explicit Suite(std::string title) : title_(std::move(title)) {}
 
-  // `body(n)` does n operations and is timed as a whole. `against` names an earlier case.
+  // `body(n)` does n operations and is timed as a whole; `after` undoes them in its own time.
+  // `against` names an earlier case.
   void add(std::string name, std::size_t operations, std::function<void(std::size_t)> body,
-           std::string against = {}) {
+           std::string against = {}, std::function<void()> after = {}) {
     cases_.push_back({.name = std::move(name),
                       .against = std::move(against),
                       .operations = operations,
-                      .body = std::move(body)});
+                      .body = std::move(body),
+                      .after = std::move(after)});
   }
 
   void run() {
@@ -63,6 +65,7 @@ class Suite {
         c.body(c.operations);
         const std::chrono::duration<double, std::nano> took =
             std::chrono::steady_clock::now() - start;
+        if (c.after) c.after();
         if (round >= 0) c.ns.push_back(took.count() / static_cast<double>(c.operations));
       }
     }
@@ -75,6 +78,7 @@ class Suite {
     std::string against;
     std::size_t operations = 1;
     std::function<void(std::size_t)> body;
+    std::function<void()> after;
     std::vector<double> ns = {};
   };
 

@@ -1,9 +1,13 @@
 // What does an import cost, against the least the kernel can do it for?
 //
 //   floor  a server that passes a descriptor over a SOCK_SEQPACKET socket (SCM_RIGHTS) with no
-//          check, and a client that maps and unmaps it
-//   Hufu   aclrtIpcMemImportByKey + aclrtIpcMemClose of a key nobody here has open: every check,
-//          a chained audit record for each, the guard page, two messages
+//          check, and a client that maps it
+//   Hufu   aclrtIpcMemImportByKey of a key nobody here has open: every check, a chained audit
+//          record in the log file, a reopened descriptor, the guard page
+//
+// Each alone, and with its end. The ends are not alike: the floor unmaps, and nobody hears of it.
+// aclrtIpcMemClose tells the broker, which writes a record, asks the kernel whether anybody still
+// has the memory, and writes down the answer.
 //
 // In one run, once with the server on the client's CPU and once on another one: a wake-up across
 // CPUs costs more than all the work, so the two must not be mixed.
@@ -16,10 +20,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "acl/acl.h"
 #include "bench/harness.h"
@@ -30,6 +36,9 @@ namespace {
 using hufu::bench::give_up;
 
 constexpr std::size_t kBytes = 1 << 20;
+constexpr std::size_t kKeys = 64;
+
+using Key = std::array<char, 65>;
 
 void check(aclError code, const char* what) {
   if (code == ACL_SUCCESS) return;
@@ -92,7 +101,7 @@ void serve_floor(int channel) {
   }
 }
 
-void import_floor(int channel) {
+void* import_floor(int channel) {
   char request[96] = {};
   if (::send(channel, request, sizeof(request), MSG_NOSIGNAL) < 0) give_up("send");
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -112,52 +121,84 @@ void import_floor(int channel) {
   if (pages == MAP_FAILED) give_up("mmap");
   ::close(memory);
   hufu::bench::keep(pages);
-  ::munmap(pages, kBytes);
+  return pages;
 }
 
-void serve_export(int channel) {
+void serve_exports(int channel) {
   check(aclrtSetDevice(0), "aclrtSetDevice");
-  void* memory = nullptr;
-  check(aclrtMalloc(&memory, kBytes, ACL_MEM_MALLOC_NORMAL_ONLY), "aclrtMalloc");
-  char key[65];
-  check(aclrtIpcMemGetExportKey(memory, kBytes, key, sizeof(key),
-                                ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION),
-        "aclrtIpcMemGetExportKey");
-  if (::send(channel, key, sizeof(key), 0) < 0) give_up("send");
+  for (std::size_t i = 0; i < kKeys; ++i) {
+    void* memory = nullptr;
+    check(aclrtMalloc(&memory, kBytes, ACL_MEM_MALLOC_NORMAL_ONLY), "aclrtMalloc");
+    Key key;
+    check(aclrtIpcMemGetExportKey(memory, kBytes, key.data(), key.size(),
+                                  ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION),
+          "aclrtIpcMemGetExportKey");
+    if (::send(channel, key.data(), key.size(), 0) < 0) give_up("send");
+  }
   char end;
   while (::recv(channel, &end, 1, 0) > 0) {
   }
 }
 
-void import_key(const char* key) {
+void* import_key(const Key& key) {
   void* memory = nullptr;
-  check(aclrtIpcMemImportByKey(&memory, key, 0), "aclrtIpcMemImportByKey");
+  check(aclrtIpcMemImportByKey(&memory, key.data(), 0), "aclrtIpcMemImportByKey");
   hufu::bench::keep(memory);
-  check(aclrtIpcMemClose(key), "aclrtIpcMemClose");
+  return memory;
 }
 
-void measure(int server_cpu, const char* title, const char* key, const Child& floor, int broker) {
+void close_key(const Key& key) { check(aclrtIpcMemClose(key.data()), "aclrtIpcMemClose"); }
+
+void measure(int server_cpu, const char* title, const std::vector<Key>& keys, const Child& floor,
+             int broker) {
   constexpr std::size_t kOperations = 500;
+  const std::string floor_alone = "floor: SCM_RIGHTS, mmap";
+  const std::string floor_whole = "floor: SCM_RIGHTS, mmap, munmap";
   hufu::bench::pin(floor.pid, server_cpu);
   hufu::bench::pin(broker, server_cpu);
+  std::vector<void*> mapped;
   hufu::bench::Suite suite(title);
-  suite.add("floor: SCM_RIGHTS, mmap, munmap", kOperations, [&](std::size_t n) {
+  suite.add(
+      floor_alone, kKeys,
+      [&](std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+          mapped.push_back(import_floor(floor.channel));
+      },
+      {},
+      [&] {
+        for (void* pages : mapped)
+          ::munmap(pages, kBytes);
+        mapped.clear();
+      });
+  suite.add(
+      "Hufu: import by key", kKeys,
+      [&](std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+          import_key(keys[i]);
+      },
+      floor_alone,
+      [&] {
+        for (const Key& key : keys)
+          close_key(key);
+      });
+  suite.add(floor_whole, kOperations, [&](std::size_t n) {
     for (std::size_t i = 0; i < n; ++i)
-      import_floor(floor.channel);
+      ::munmap(import_floor(floor.channel), kBytes);
   });
   suite.add(
       "Hufu: import by key, close", kOperations,
       [&](std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i)
-          import_key(key);
+        for (std::size_t i = 0; i < n; ++i) {
+          import_key(keys[0]);
+          close_key(keys[0]);
+        }
       },
-      "floor: SCM_RIGHTS, mmap, munmap");
+      floor_whole);
   suite.run();
 }
 
-void measure_open_again(const char* key) {
-  void* held = nullptr;
-  check(aclrtIpcMemImportByKey(&held, key, 0), "aclrtIpcMemImportByKey");
+void measure_open_again(const Key& key) {
+  import_key(key);
   hufu::bench::Suite suite("Import of a key that is open already, and its close");
   suite.add("floor: fetch_add, fetch_sub", 1'000'000, [](std::size_t n) {
     static int count = 0;
@@ -169,12 +210,14 @@ void measure_open_again(const char* key) {
   suite.add(
       "Hufu: import by key, close", 200'000,
       [&](std::size_t n) {
-        for (std::size_t i = 0; i < n; ++i)
+        for (std::size_t i = 0; i < n; ++i) {
           import_key(key);
+          close_key(key);
+        }
       },
       "floor: fetch_add, fetch_sub");
   suite.run();
-  check(aclrtIpcMemClose(key), "aclrtIpcMemClose");
+  close_key(key);
 }
 
 }  // namespace
@@ -190,9 +233,13 @@ int main() {
 
   // The children fork before the library is used here.
   const Child floor = start(serve_floor);
-  const Child exporter = start(serve_export);
-  char key[65] = {};
-  if (::recv(exporter.channel, key, sizeof(key), 0) != sizeof(key)) give_up("exporter");
+  const Child exporter = start(serve_exports);
+  std::vector<Key> keys(kKeys);
+  for (Key& key : keys) {
+    if (::recv(exporter.channel, key.data(), key.size(), 0) != static_cast<ssize_t>(key.size())) {
+      give_up("exporter");
+    }
+  }
 
   hufu::bench::pin(0, 0);
   check(aclrtSetDevice(0), "aclrtSetDevice");
@@ -200,11 +247,11 @@ int main() {
   broker.structSize = sizeof(broker);
   check(hufuGetBrokerInfo(&broker), "hufuGetBrokerInfo");
 
-  measure(0, "Cold import of 1 MiB, server on the same CPU", key, floor, broker.pid);
+  measure(0, "Cold import of 1 MiB, server on the same CPU", keys, floor, broker.pid);
   if (::sysconf(_SC_NPROCESSORS_ONLN) > 1) {
-    measure(1, "Cold import of 1 MiB, server on another CPU", key, floor, broker.pid);
+    measure(1, "Cold import of 1 MiB, server on another CPU", keys, floor, broker.pid);
   }
-  measure_open_again(key);
+  measure_open_again(keys[0]);
 
   (void)aclrtResetDevice(0);
   stop(floor);

@@ -25,8 +25,8 @@ struct FirstWord {
 };
 
 // Address space that closed imports leave for the next ones: so many places, and bytes together.
-constexpr std::size_t kPlacesKept = 16;
-constexpr std::uint64_t kPlaceBytesKept = kGiB;
+constexpr std::size_t kPlacesKept = 64;
+constexpr std::uint64_t kPlaceBytesKept = 4 * kGiB;
 
 bool is_writable(Access access) { return access == Access::kReadWrite; }
 
