@@ -1,5 +1,6 @@
 #include "memory/block.h"
 
+#include <cstring>
 #include <utility>
 
 #include "os/huge_pages.h"
@@ -58,8 +59,16 @@ Block::Block(Block&& other) noexcept
       session_(other.session_),
       id_(other.id_),
       lent_(other.lent_),
+      reused_(other.reused_),
       pages_(other.pages_),
       mapping_(std::move(other.mapping_)) {}
+
+void Block::mark_exported(std::uint64_t used) {
+  if (lent_ == Lent::kNever && reused_ && used < length()) {
+    std::memset(mapping_.base() + used, 0, length() - used);
+  }
+  lent_ = Lent::kOnce;
+}
 
 void Block::end() {
   if (source_ == nullptr) return;

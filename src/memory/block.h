@@ -37,8 +37,13 @@ class Block {
   os::Pages pages() const { return pages_; }          // What it is made of, whatever was wished.
   std::uint64_t session() const { return session_; }  // The source's, when it was minted.
 
-  // Sticky: a file that left this process once is never used for anything else.
-  void mark_exported() { lent_ = Lent::kOnce; }
+  // It served an earlier allocation, whose bytes are in it.
+  void mark_reused() { reused_ = true; }
+
+  // Before the first key is asked for. An importer gets whole pages: what lies there behind the
+  // `used` bytes is of an earlier allocation, which nobody means to share. Sticky: a file that left
+  // this process once is never used for anything else.
+  void mark_exported(std::uint64_t used);
   Lent lent() const { return lent_; }
 
  private:
@@ -54,6 +59,7 @@ class Block {
   std::uint64_t session_;
   std::uint64_t id_;
   Lent lent_ = Lent::kNever;
+  bool reused_ = false;
   os::Pages pages_ = os::Pages::kSmall;
   os::GuardedMapping mapping_;
 };

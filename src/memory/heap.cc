@@ -276,7 +276,7 @@ Result<Heap::ExportHold> Heap::begin_export(const void* pointer, std::uint64_t s
   ++entry.exports_on_their_way;
   entry.state = BlockState::kExporting;
   // Already now: when the broker's answer gets lost, a key may be out all the same.
-  entry.block.mark_exported();
+  entry.block.mark_exported(range->reported_size);
   return ExportHold(this, base, *range);
 }
 

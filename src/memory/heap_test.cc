@@ -418,6 +418,20 @@ TEST_F(HeapTest, ABlockThatWasLentIsNeverUsedAgain) {
   EXPECT_NE(heap.describe(*heap.allocate(0, plan(20000, kNormalOnly)))->id, id);
 }
 
+TEST_F(HeapTest, AnImporterSeesNothingOfWhatABlockHeldBefore) {
+  auto* before = static_cast<char*>(allocate(8000));
+  std::memset(before, 0x77, 8000);
+  ASSERT_TRUE(heap_.deallocate(before));
+  auto* block = static_cast<char*>(allocate(5000));
+  ASSERT_EQ(block, before);
+  std::memset(block, 0x11, 5000);
+  ASSERT_TRUE(heap_.begin_export(block, 5000));
+  const std::uint64_t reported = heap_.describe(block)->reported;
+  EXPECT_EQ(std::count(block + reported, block + 2 * kPage, 0),
+            static_cast<std::ptrdiff_t>(2 * kPage - reported));
+  EXPECT_EQ(std::count(block, block + 5000, 0x11), 5000);
+}
+
 TEST_F(HeapTest, TheReserveIsBoundedAndItsOldestGoFirst) {
   CountingSource source;
   Heap heap(source, 1);

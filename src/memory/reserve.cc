@@ -22,6 +22,7 @@ std::optional<Block> Reserve::take(const BlockSpec& spec) {
     bytes_ -= found->length();
     taken.splice(taken.begin(), blocks_, found);
   }
+  taken.front().mark_reused();
   return std::move(taken.front());
 }
 

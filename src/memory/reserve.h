@@ -6,7 +6,7 @@
 // from here costs neither, nor any system call. What may be kept follows from one rule: a file that
 // was ever lent is never used again, since whoever had it may have it still. So a block from here
 // was this process's alone, and its old bytes are this process's own. They are not cleared: device
-// memory has no promised content.
+// memory has no promised content. (What of them no allocation covers is, before a first export.)
 //
 //   obtain ── a block of the same size, page and device is here ──▶ that one, the newest
 //        └─── else ──▶ a new one
