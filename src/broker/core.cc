@@ -24,6 +24,10 @@ std::uint64_t now_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+// How long a MINT that does not fit waits for what others give back (D11), and how many may.
+constexpr std::uint64_t kReturnWaitNs = 20'000'000;
+constexpr std::size_t kMostWaiting = 64;
+
 policy::Verdict no(Reason reason, std::uint64_t n0 = 0, std::uint64_t n1 = 0, std::uint64_t n2 = 0,
                    std::uint64_t n3 = 0) {
   return {.reason = reason, .number = {n0, n1, n2, n3}};
@@ -189,6 +193,10 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
     return refused;
   }
   Answer result = std::visit([&](const auto& body) { return answer(asking, body); }, request->body);
+  if (result.later) {
+    waiting_.back().digest = digest;
+    return result;
+  }
   if (request->one_way) result.frame.reset();
   session->answered = {.id = request->id, .digest = digest, .frame = result.frame};
   return result;
@@ -350,6 +358,19 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   if (ledger_.blocks() + mint.count > options_.limits.blocks) {
     return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
   }
+  const Room room = room_for(mint);
+  if (room.enough()) return mint_now(asking, mint);
+  const bool may_wait = room.asked <= options_.device_capacity && waiting_.size() < kMostWaiting;
+  if (!may_wait || !ask_for_memory(asking.session.id)) return decline_for_room(asking, mint);
+  waiting_.push_back({.session = asking.session.id,
+                      .request = asking.request,
+                      .digest = 0,
+                      .mint = mint,
+                      .due_ns = now_ns() + kReturnWaitNs});
+  return {.later = true};
+}
+
+Core::Room Core::room_for(const wire::Mint& mint) const {
   // Books that were rebuilt may hold more than a capacity that was lowered meanwhile.
   const std::uint64_t free =
       options_.device_capacity - std::min(options_.device_capacity, ledger_.used(mint.device));
@@ -357,11 +378,65 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   for (std::uint32_t i = 0; i < mint.count; ++i) {
     if (__builtin_add_overflow(asked, mint.specs[i].size, &asked)) asked = ~std::uint64_t{0};
   }
-  if (asked > free) {
-    return decline(asking,
-                   no(Reason::kCapacity, asked, free, options_.device_capacity, mint.device));
-  }
+  return {.asked = asked, .free = free};
+}
 
+Answer Core::decline_for_room(const Asking& asking, const wire::Mint& mint) const {
+  const Room room = room_for(mint);
+  return decline(
+      asking, no(Reason::kCapacity, room.asked, room.free, options_.device_capacity, mint.device));
+}
+
+bool Core::ask_for_memory(SessionId asker) {
+  const std::uint64_t now = now_ns();
+  const wire::Frame frame = wire::encode_event(
+      {.what = static_cast<std::uint32_t>(wire::EventKind::kReturn), .importers = 0, .share = 0});
+  bool asked = false;
+  for (const auto& [agent, owner] : agents_) {
+    if (owner == asker) continue;  // It cannot say FREE before it has its answer.
+    asked = true;
+    // Whoever was asked within the time that the asker waits is still at it.
+    Session& session = *ledger_.session(owner);
+    if (now - session.asked_to_return_ns < kReturnWaitNs) continue;
+    session.asked_to_return_ns = now;
+    tellings_.push_back({.agent = agent, .frame = frame});
+  }
+  return asked;
+}
+
+std::vector<std::pair<SessionId, Answer>> Core::take_ready() {
+  std::vector<std::pair<SessionId, Answer>> ready;
+  if (waiting_.empty()) return ready;
+  const std::uint64_t now = now_ns();
+  std::vector<Waiting> still;
+  for (const Waiting& waiting : waiting_) {
+    const bool fits = room_for(waiting.mint).enough();
+    if (!fits && now < waiting.due_ns) {
+      still.push_back(waiting);
+      continue;
+    }
+    Session& session = *ledger_.session(waiting.session);
+    Asking asking{.session = session,
+                  .request = waiting.request,
+                  .one_way = false,
+                  .kind = wire::Kind::kMint};
+    Answer result = fits ? mint_now(asking, waiting.mint) : decline_for_room(asking, waiting.mint);
+    session.answered = {.id = waiting.request, .digest = waiting.digest, .frame = result.frame};
+    ready.emplace_back(waiting.session, std::move(result));
+  }
+  waiting_ = std::move(still);
+  return ready;
+}
+
+std::optional<std::chrono::nanoseconds> Core::next_due_in() const {
+  if (waiting_.empty()) return std::nullopt;
+  // The oldest is the first, and all wait equally long.
+  const std::uint64_t due = waiting_.front().due_ns;
+  const std::uint64_t now = now_ns();
+  return std::chrono::nanoseconds(due > now ? due - now : 0);
+}
+
+Answer Core::mint_now(Asking& asking, const wire::Mint& mint) {
   // All or nothing: the blocks enter the books when every file is there.
   std::vector<Block> fresh;
   Answer result;
@@ -810,6 +885,7 @@ void Core::end(SessionId id) {
     if (Session* owner = ledger_.session(agent->second)) owner->agent = 0;
     agents_.erase(agent);
   }
+  std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.session == id; });
   if (session->agent != 0) {
     agents_.erase(session->agent);
     superseded_.push_back(std::exchange(session->agent, 0));

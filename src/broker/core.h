@@ -9,6 +9,7 @@
 //
 // One thread. Nothing here blocks on a peer; the record's write is the only I/O on the way.
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -46,6 +47,7 @@ struct Answer {
   std::optional<wire::Frame> frame;  // Nothing after a one-way message.
   std::vector<UniqueFd> fds;
   bool hang_up = false;
+  bool later = false;  // There will be one; see take_ready().
   // What undelivered() would take back.
   ShareId granted = 0;
   std::vector<BlockId> minted;
@@ -75,6 +77,11 @@ class Core {
   };
   std::vector<Telling> take_tellings();
 
+  // Answers of requests that had to wait, each due now. Until then its session asks nothing else.
+  std::vector<std::pair<SessionId, Answer>> take_ready();
+  // How long until the next of them is due at the latest; nothing when none waits.
+  std::optional<std::chrono::nanoseconds> next_due_in() const;
+
   // Sessions that ended inside handle() because their process said HELLO again; the server closes
   // their sockets.
   std::vector<SessionId> take_superseded();
@@ -98,6 +105,18 @@ class Core {
   Answer answer(Asking& asking, const wire::Report& report);
   Answer answer(Asking& asking, const wire::List& list);
   Answer answer(Asking& asking, const wire::Bye& bye);
+
+  // Blocks that fit; and what they need, and what there is.
+  Answer mint_now(Asking& asking, const wire::Mint& mint);
+  struct Room {
+    std::uint64_t asked;
+    std::uint64_t free;
+    bool enough() const { return asked <= free; }
+  };
+  Room room_for(const wire::Mint& mint) const;
+  Answer decline_for_room(const Asking& asking, const wire::Mint& mint) const;
+  // Asks the others for what they hold in reserve (D11); false when there is nobody to ask.
+  bool ask_for_memory(SessionId asker);
 
   // Finds the share that a key text opens; the refusal says why there is none.
   struct Found {
@@ -143,6 +162,15 @@ class Core {
   RefusalBudget refusals_;
   std::vector<SessionId> superseded_;
   std::vector<Telling> tellings_;
+  // MINTs that do not fit yet. One for each session at most, and not many: kMostWaiting.
+  struct Waiting {
+    SessionId session;
+    std::uint64_t request;
+    std::uint64_t digest;
+    wire::Mint mint;
+    std::uint64_t due_ns;
+  };
+  std::vector<Waiting> waiting_;
   std::unordered_map<SessionId, SessionId> agents_;  // Agent connection to its session.
   DigestKey digest_key_;
   bool leases_work_;            // Tried once, at start.

@@ -849,6 +849,85 @@ TEST_F(Agents, ANewOneReplacesTheOldAndNoneIsNoFault) {
   EXPECT_TRUE(told().empty());
 }
 
+// ---- RETURN
+
+class Shortage : public Agents {
+ protected:
+  static wire::Mint mint_of(std::uint64_t size) {
+    wire::Mint mint{};
+    mint.count = 1;
+    mint.specs[0] = {.size = size, .page = 4096};
+    return mint;
+  }
+  void SetUp() override {
+    Agents::SetUp();
+    kept = mint(kImporter, kMiB - 4096);
+  }
+
+  BlockId kept = 0;  // Leaves one page of the device.
+};
+
+TEST_F(Shortage, AsksTheOthersAndAnswersAsSoonAsItFits) {
+  const Answer answer = ask(kExporter, mint_of(8192));
+  const std::uint64_t number = request_;
+  EXPECT_TRUE(answer.later);
+  EXPECT_FALSE(answer.frame);
+  EXPECT_EQ(told(), (std::vector<Told>{{12, Kind::kReturn}}));
+  EXPECT_TRUE(core_->next_due_in());
+  EXPECT_TRUE(core_->take_ready().empty());
+
+  ask(kImporter, wire::Free{kept});
+  auto ready = core_->take_ready();
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].first, kExporter);
+  EXPECT_EQ(ready[0].second.fds.size(), 1U);
+  ASSERT_TRUE(ready[0].second.frame);
+  const auto reply = wire::decode_reply<wire::Mint>(ready[0].second.frame->view(), number);
+  ASSERT_TRUE(reply && std::holds_alternative<wire::MintReply>(*reply));
+  EXPECT_EQ(core_->ledger().used(0), 8192U);
+  EXPECT_FALSE(core_->next_due_in());
+}
+
+TEST_F(Shortage, RefusesWhenNothingCameBackInTime) {
+  ask(kExporter, mint_of(8192));
+  const std::uint64_t number = request_;
+  std::vector<std::pair<SessionId, Answer>> ready;
+  while (ready.empty())
+    ready = core_->take_ready();
+  request_ = number;
+  EXPECT_EQ(refused<wire::Mint>(ready[0].second), Reason::kCapacity);
+  EXPECT_TRUE(ready[0].second.fds.empty());
+}
+
+TEST_F(Shortage, WaitsForNobodyWhereNobodyCanHelp) {
+  // More than there is; and when the only one to ask is the asker.
+  EXPECT_EQ(refused<wire::Mint>(ask(kExporter, mint_of(2 * kMiB))), Reason::kCapacity);
+  core_->end(agent_of(kImporter));
+  EXPECT_EQ(refused<wire::Mint>(ask(kExporter, mint_of(8192))), Reason::kCapacity);
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(Shortage, IsForgottenWithWhoAsked) {
+  EXPECT_TRUE(ask(kExporter, mint_of(8192)).later);
+  core_->end(kExporter);
+  ask(kImporter, wire::Free{kept});
+  EXPECT_TRUE(core_->take_ready().empty());
+  EXPECT_EQ(core_->ledger().used(0), 0U);
+}
+
+TEST_F(Shortage, LetsALimitedNumberWaitAndAsksNobodyTwiceAtOnce) {
+  constexpr SessionId kFirst = 100;
+  constexpr std::size_t kLimit = 64;
+  for (SessionId id = kFirst; id <= kFirst + kLimit; ++id)
+    join(id);
+  std::size_t waiting = 0;
+  for (SessionId id = kFirst; id <= kFirst + kLimit; ++id) {
+    if (ask(id, mint_of(8192)).later) ++waiting;
+  }
+  EXPECT_EQ(waiting, kLimit);
+  EXPECT_EQ(told().size(), 2U) << "one for each of the two agents";
+}
+
 TEST_F(Agents, EndWithTheirSession) {
   core_->end(kExporter);
   EXPECT_EQ(core_->take_superseded(), std::vector<SessionId>{11});

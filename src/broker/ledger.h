@@ -65,6 +65,7 @@ struct Session {
   SecretHash secret_hash{};                    // Of what ATTACH and a resume must know.
   std::set<ShareId> watched;                   // Of those it exported or holds.
   SessionId agent = 0;                         // The connection that is told of events; 0: none.
+  std::uint64_t asked_to_return_ns = 0;        // When its agent was told to, last.
   std::uint64_t bytes = 0;                     // Of its blocks.
   Answered answered;
   std::uint32_t slot = 0;  // The keeper's number for it; 0: none. So in all of these.

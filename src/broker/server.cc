@@ -73,6 +73,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
 }
 
 std::optional<milliseconds> Server::patience() const {
+  if (const auto left = core_.next_due_in()) return std::chrono::ceil<milliseconds>(*left);
   if (!listening_) return kNoDescriptorPause;
   if (!connections_.empty() || options_.idle == milliseconds::zero()) return std::nullopt;
   const auto left = options_.idle - (steady_clock::now() - idle_since_);
@@ -105,6 +106,7 @@ Result<void> Server::run() {
       }
       pass_on();
     }
+    if (events->empty()) pass_on();  // Somebody's time to wait may be over.
     if (events->empty() && leave_if_idle()) return log_.stop();
   }
 }
@@ -172,17 +174,27 @@ void Server::pass_on() {
     for (const SessionId gone : superseded)
       close(gone);
     const auto tellings = core_.take_tellings();
-    if (superseded.empty() && tellings.empty()) return;
+    auto ready = core_.take_ready();
+    if (superseded.empty() && tellings.empty() && ready.empty()) return;
     for (const Core::Telling& telling : tellings) {
       const auto agent = connections_.find(telling.agent);
       if (agent == connections_.end()) continue;
       if (!os::send(agent->second.socket.get(), telling.frame.view(), {})) close(telling.agent);
+    }
+    for (auto& [id, answer] : ready) {
+      const auto asker = connections_.find(id);
+      if (asker == connections_.end()) continue;
+      const bool heard = loop_.watch(asker->second.socket.get(), socket_token(id)).has_value();
+      if (!heard) answer.hang_up = true;
+      deliver(id, std::move(answer));
     }
   }
 }
 
 void Server::deliver(SessionId id, Answer answer) {
   const int socket = connections_.at(id).socket.get();
+  // What it sends meanwhile waits too, in its own queue.
+  if (answer.later) loop_.forget(socket);
   if (answer.frame) {
     // One message with descriptors in flight per connection: they are charged to the broker until
     // the peer reads them. An honest client never asks before it has read.

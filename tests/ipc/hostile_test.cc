@@ -192,6 +192,46 @@ TEST(Capacity, IsTheDevicesAndEverybodys) {
   EXPECT_TRUE(other.mint(2 * kMiB - kPage).body);
 }
 
+TEST(Capacity, IsAskedBackFromOthersBeforeARefusal) {
+  TestBroker broker({.capacity = "2M"});
+  broker.start();
+  WirePeer keeper(broker.helper("wire"));
+  keeper.must("hello");
+  keeper.must("attach");
+  const std::string block = keeper.must(fmt::format("mint {}", 2 * kMiB)).at(0);
+  WireSession asker(broker.socket());
+  wire::Mint mint{.count = 1};
+  mint.specs[0] = {.size = kPage, .page = 4096};
+
+  keeper.helper.tell("event-then-free " + block);
+  EXPECT_TRUE(asker.client.ask(mint).body);
+  EXPECT_EQ(WirePeer::parse(keeper.helper.hear()).words,
+            Words{std::to_string(static_cast<int>(wire::EventKind::kReturn))});
+}
+
+TEST(Capacity, ThatIsWaitedForKeepsNobodyElseWaiting) {
+  TestBroker broker({.capacity = "2M"});
+  broker.start();
+  WirePeer keeper(broker.helper("wire"));
+  keeper.must("hello");
+  keeper.must("attach");
+  keeper.must(fmt::format("mint {}", 2 * kMiB));
+  WireClient asker(broker.socket());
+  ASSERT_TRUE(asker.ask(wire::Hello{}).body);
+  wire::Mint mint{.count = 1};
+  mint.specs[0] = {.size = kPage, .page = 4096};
+  // Refused after the time, and what was sent behind it is answered after it, not with it.
+  ASSERT_TRUE(asker.send(mint));
+  int served = 0;
+  while (!wait_readable(asker.socket(), std::chrono::milliseconds(0))) {
+    EXPECT_EQ(keeper.run("stat").value(0), 2 * kMiB);
+    ++served;
+  }
+  EXPECT_GT(served, 0);
+  EXPECT_EQ(asker.receive<wire::Mint>().reason(), Reason::kCapacity);
+  EXPECT_TRUE(asker.ask(wire::Stat{}).body);
+}
+
 TEST(SlowReader, ThatNeverTakesItsDescriptorsIsCutOff) {
   TestBroker broker;
   broker.start();

@@ -234,6 +234,12 @@ std::string Server::answer(const Words& words) {
     const auto event = wire::decode_event(agent_->receive_packet(fds));
     return event ? fmt::format("ok {} {}", event->what, event->share) : "gone";
   }
+  if (verb == "event-then-free") {
+    std::vector<UniqueFd> fds;
+    const auto event = wire::decode_event(agent_->receive_packet(fds));
+    if (!event || !session_->free(number(1)).body) return "gone";
+    return fmt::format("ok {}", event->what);
+  }
   if (verb == "mint") {
     const auto reply = session_->mint(number(1));
     return said(reply, reply.body ? std::to_string(reply.body->blocks[0]) : "");
