@@ -351,13 +351,8 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   if (mint.device >= options_.devices) {
     return decline(asking, no(Reason::kNoDevice, mint.device, options_.devices));
   }
-  const std::uint64_t blocks = ledger_.usage_of(asking.session.uid()).blocks;
-  if (blocks + mint.count > options_.limits.blocks_per_uid) {
-    return decline(asking, no(Reason::kTooManyBlocks, blocks, options_.limits.blocks_per_uid));
-  }
-  if (ledger_.blocks() + mint.count > options_.limits.blocks) {
-    return decline(asking, no(Reason::kDescriptors, ledger_.blocks(), options_.limits.blocks));
-  }
+  const policy::Verdict quota = quota_for(asking.session, mint);
+  if (!quota.allowed()) return decline(asking, quota);
   const Room room = room_for(mint);
   if (room.enough()) return mint_now(asking, mint);
   const bool may_wait = room.asked <= options_.device_capacity && waiting_.size() < kMostWaiting;
@@ -368,6 +363,18 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
                       .mint = mint,
                       .due_ns = now_ns() + kReturnWaitNs});
   return {.later = true};
+}
+
+policy::Verdict Core::quota_for(const Session& session, const wire::Mint& mint) const {
+  const Limits& limits = options_.limits;
+  const std::uint64_t blocks = ledger_.usage_of(session.uid()).blocks;
+  if (blocks + mint.count > limits.blocks_per_uid) {
+    return no(Reason::kTooManyBlocks, blocks, limits.blocks_per_uid);
+  }
+  if (ledger_.blocks() + mint.count > limits.blocks) {
+    return no(Reason::kDescriptors, ledger_.blocks(), limits.blocks);
+  }
+  return {};
 }
 
 Core::Room Core::room_for(const wire::Mint& mint) const {
@@ -420,7 +427,11 @@ std::vector<std::pair<SessionId, Answer>> Core::take_ready() {
                   .request = waiting.request,
                   .one_way = false,
                   .kind = wire::Kind::kMint};
-    Answer result = fits ? mint_now(asking, waiting.mint) : decline_for_room(asking, waiting.mint);
+    // Others may have minted while it waited.
+    const policy::Verdict quota = quota_for(session, waiting.mint);
+    Answer result = !quota.allowed() ? decline(asking, quota)
+                    : fits           ? mint_now(asking, waiting.mint)
+                                     : decline_for_room(asking, waiting.mint);
     session.answered = {.id = waiting.request, .digest = waiting.digest, .frame = result.frame};
     ready.emplace_back(waiting.session, std::move(result));
   }

@@ -114,6 +114,7 @@ class Core {
     bool enough() const { return asked <= free; }
   };
   Room room_for(const wire::Mint& mint) const;
+  policy::Verdict quota_for(const Session& session, const wire::Mint& mint) const;
   Answer decline_for_room(const Asking& asking, const wire::Mint& mint) const;
   // Asks the others for what they hold in reserve (D11); false when there is nobody to ask.
   bool ask_for_memory(SessionId asker);

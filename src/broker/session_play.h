@@ -93,6 +93,7 @@ class SessionPlay {
     std::uint64_t told = 0;
     std::uint64_t superseded = 0;
     std::uint64_t over_quota = 0;
+    std::uint64_t put_off = 0;
   };
   const Tally& tally() const { return tally_; }
 
@@ -102,6 +103,7 @@ class SessionPlay {
     std::uint64_t request = 0;
     std::vector<std::byte> last;  // Packet.
     bool listens = false;         // An agent's: it ends when it says something.
+    bool waits = false;           // For an answer that comes later; nobody reads its socket.
   };
 
   static constexpr std::uint64_t kPage = 4096;
@@ -138,7 +140,7 @@ class SessionPlay {
     const bool anybody = next() % 16 == 0;
     std::vector<SessionId> open;
     for (const auto& [id, connection] : connections_) {
-      if (anybody || !connection.listens) open.push_back(id);
+      if (anybody || !(connection.listens || connection.waits)) open.push_back(id);
     }
     const auto* found = any(open);
     return found == nullptr ? 1 : *found;
@@ -376,7 +378,7 @@ class SessionPlay {
   // The same packet, which must change nothing, or an older one, which must not either.
   void again() {
     const SessionId id = any_connection();
-    const auto found = connections_.find(id);
+    const auto found = speaker(id);
     if (found == connections_.end() || found->second.last.empty()) return;
     const std::uint32_t uid = found->second.who.uid;
     const Usage before = core_->ledger().usage_of(uid);
@@ -394,7 +396,7 @@ class SessionPlay {
 
   void distort() {
     const SessionId id = any_connection();
-    const auto found = connections_.find(id);
+    const auto found = speaker(id);
     if (found == connections_.end() || found->second.last.empty()) return;
     std::vector<std::byte> packet = found->second.last;
     if (next() % 2 == 0) {
@@ -412,7 +414,7 @@ class SessionPlay {
 
   template <class R>
   void say(SessionId id, const R& request, std::uint16_t flags = 0) {
-    const auto found = connections_.find(id);
+    const auto found = speaker(id);
     if (found == connections_.end()) return;
     constexpr wire::Kind kKind = wire::Protocol<R>::kKind;
     const std::uint64_t number = ++found->second.request;
@@ -474,8 +476,19 @@ class SessionPlay {
     if (answer.fds.size() != due) trouble_ = "an answer with too many or too few descriptors";
   }
 
+  std::map<SessionId, Connection>::iterator speaker(SessionId id) {
+    const auto found = connections_.find(id);
+    return found == connections_.end() || found->second.waits ? connections_.end() : found;
+  }
+
   // As Server::deliver() does.
   void hear(SessionId id, const Answer& answer) {
+    if (answer.later) {
+      if (answer.frame || !answer.fds.empty()) trouble_ = "an answer now and later";
+      connections_.at(id).waits = true;
+      ++tally_.put_off;
+      return;
+    }
     const bool lost = std::exchange(lost_, false) && answer.frame;
     if (lost) core_->undelivered(id, answer);
     if (lost || answer.hang_up) leave(id);
@@ -494,10 +507,20 @@ class SessionPlay {
       for (const SessionId gone : superseded)
         leave(gone);
       const auto tellings = core_->take_tellings();
-      if (superseded.empty() && tellings.empty()) return;
+      const auto ready = core_->take_ready();
+      if (superseded.empty() && tellings.empty() && ready.empty()) return;
       tally_.told += tellings.size();
       for (const auto& telling : tellings) {
         if (!wire::decode_event(telling.frame.view())) trouble_ = "an event does not decode";
+      }
+      for (const auto& [id, answer] : ready) {
+        const auto asker = connections_.find(id);
+        if (asker == connections_.end()) continue;
+        if (!asker->second.waits) trouble_ = "an answer nobody waits for";
+        asker->second.waits = false;
+        for (const BlockId block : answer.minted)
+          blocks_.push_back(block);
+        hear(id, answer);
       }
     }
   }

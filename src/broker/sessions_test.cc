@@ -32,6 +32,7 @@ TEST(SessionPlays, OfAnySortLeaveTheBooksTrue) {
     sum.told += play.tally().told;
     sum.superseded += play.tally().superseded;
     sum.over_quota += play.tally().over_quota;
+    sum.put_off += play.tally().put_off;
   }
   // They were about something.
   EXPECT_GT(sum.granted, kSeeds);
@@ -40,6 +41,7 @@ TEST(SessionPlays, OfAnySortLeaveTheBooksTrue) {
   EXPECT_GT(sum.superseded, kSeeds / 4);
   EXPECT_GT(sum.over_quota, kSeeds / 4);
   EXPECT_GT(sum.told, kSeeds / 20);
+  EXPECT_GT(sum.put_off, kSeeds / 20);
 }
 
 }  // namespace

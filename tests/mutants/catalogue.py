@@ -100,6 +100,26 @@ MUTANTS = (
         "if (false) {",
         "broker_core_test", "Quota.OfExportsIsTheSessionsLiveOnes"),
     Mutant(
+        "quota-of-user", "a user may have any number of blocks",
+        "src/broker/core.cc",
+        "if (blocks + mint.count > limits.blocks_per_uid) {", "if (false) {",
+        "broker_core_test", "Quota.OfBlocksIsTheUsersAndCountsFreedOnesThatAreHeld"),
+    Mutant(
+        "repeat", "a request that comes again is carried out again",
+        "src/broker/core.cc",
+        "if (request->id <= session->answered.id) {", "if (false) {",
+        "broker_core_test", "Repeat.*"),
+    Mutant(
+        "slot-order", "what was withdrawn comes back with the broker",
+        "src/broker/ledger.cc",
+        "if (!share.holders.empty()) store(share);", "",
+        "broker_ledger_rebuild_test", "RebuiltBooks.AreTheBooks"),
+    Mutant(
+        "slot-sum", "a damaged slot is believed",
+        "src/broker/slots.cc",
+        "header.crc != sum_of(bytes) || ", "",
+        "broker_slots_test", "SlotFormat.EveryFlippedBitIsSeen"),
+    Mutant(
         "probe", "a release is believed, and the kernel not asked",
         "src/os/memfd.cc",
         "if (errno == EAGAIN || errno == EBUSY) return true;",
