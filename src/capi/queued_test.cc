@@ -2,6 +2,7 @@
 // to memory that is freed meanwhile.
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -289,6 +290,7 @@ TEST_F(Queued, ASynchronousCopyKeepsWhatItReads) {
   char* read = allocate(kLarge);
   char* target = allocate(kLarge);
   std::memset(read, 5, kLarge);
+  std::atomic<bool> over = false;
   std::thread copier([&] {
     ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
     const aclError code = aclrtMemcpy(target, kLarge, read, kLarge, ACL_MEMCPY_DEVICE_TO_DEVICE);
@@ -298,9 +300,10 @@ TEST_F(Queued, ASynchronousCopyKeepsWhatItReads) {
     } else {
       EXPECT_EQ(target[kLarge - 1], 5);
     }
+    over = true;
   });
-  while (*static_cast<volatile char*>(target) == 0) {  // It has begun.
-  }
+  while (Runtime::get_if_any()->streams().under_way(0).empty() && !over)
+    std::this_thread::yield();
   EXPECT_EQ(aclrtFree(read), ACL_SUCCESS);
   copier.join();
   EXPECT_EQ(aclrtFree(target), ACL_SUCCESS);
@@ -341,6 +344,7 @@ TEST_F(Queued, ResettingWaitsForWorkThatGetsOnAndNotForWorkThatStands) {
   EXPECT_EQ(aclrtResetDeviceForce(0), ACL_SUCCESS);
   gate.open();
   ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  ASSERT_EQ(aclrtSynchronizeDevice(), ACL_SUCCESS);  // Nobody stands in the gate when it goes.
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "os/file.h"
 #include "runtime/broker_source.h"
 #include "runtime/local_devices.h"
+#include "runtime/only_copy.h"
 #include "share/address.h"
 #include "share/waiting.h"
 
@@ -81,6 +82,7 @@ Runtime::Runtime(Parts parts)
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::make() {
+  if (auto only = check_only_copy(); !only) return only.error();
   auto address = share::choose_broker();
   if (!address) return address.error();
   const auto huge_pages = huge_pages_wanted();

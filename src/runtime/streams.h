@@ -105,12 +105,12 @@ class Streams {
   Progress& take_lane();
 
   Deferred& deferred_;
-  Workers workers_;
   std::mutex mutex_;            // Of making streams.
   std::deque<Stream> streams_;  // Never one less.
   std::array<std::atomic<Stream*>, kPlaces> places_{};
   std::atomic<std::size_t> places_used_{0};
   std::array<LaneLine, kLanes> lanes_;
+  Workers workers_;  // Last, so that it ends first: its threads touch the streams.
 };
 
 Error fail_stream(StreamHandle handle);
