@@ -24,6 +24,7 @@ class ChurnBoard {
 
   struct Seat {
     std::atomic<std::uint64_t> steps;
+    std::atomic<std::uint64_t> most;     // Steps; then it waits to be killed. 0: no end.
     std::atomic<std::uint64_t> granted;  // Imports that succeeded.
     std::atomic<std::int32_t> pid;
     std::atomic<std::uint32_t> failed;  // `text` says what.

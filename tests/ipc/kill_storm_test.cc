@@ -82,7 +82,7 @@ class Storm {
   std::uint64_t granted() const { return granted_; }
 
  private:
-  static constexpr std::size_t kWorkers = 8;
+  static constexpr std::size_t kWorkers = 6;
   struct Sitting {
     std::optional<Helper> worker;
     std::uint64_t last_step = 0;
@@ -94,7 +94,9 @@ class Storm {
     place.steps = 0;
     place.granted = 0;
     // One in eight dies before it has done anything, somewhere between exec and HELLO.
-    const std::uint64_t last = random_() % 8 == 0 ? 0 : 1 + random_() % 60;
+    const std::uint64_t last = random_() % 8 == 0 ? 0 : 1 + random_() % 50;
+    constexpr std::uint64_t kTooLate = 20;
+    place.most = last + kTooLate;
     seats_[seat].worker.reset();
     seats_[seat].worker.emplace(start_churn(broker_, path_, seat, random_()));
     seats_[seat].last_step = last;
