@@ -17,6 +17,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +27,7 @@
 
 #include "acl/acl.h"
 #include "hufu/hufu.h"
+#include "os/process.h"
 #include "support/probe.h"
 #include "support/test_broker.h"
 
@@ -247,6 +250,55 @@ std::string import_many(Channel& channel) {
   return "ok";
 }
 
+std::uint32_t pending_of(const std::string& key) {
+  hufuIpcMemInfo info{};
+  info.structSize = sizeof(info);
+  must(hufuIpcMemQuery(key.c_str(), &info), "query");
+  return info.pending;
+}
+
+// Closes an import while a copy of it is queued behind a task that stands still.
+std::string close_while_copying(const std::string& key) {
+  static std::mutex gate;
+  auto* target = static_cast<char*>(allocate());
+  std::memset(target, 0, kBlock);
+  void* imported = import(key);
+  {
+    const std::lock_guard lock(gate);
+    must(hufuLaunchHostTask(
+             nullptr,
+             [](void*) -> std::int32_t {
+               const std::lock_guard stand(gate);
+               return 0;
+             },
+             nullptr),
+         "task");
+    must(aclrtMemcpyAsync(target, kBlock, imported, kBlock, ACL_MEMCPY_DEVICE_TO_DEVICE, nullptr),
+         "copy");
+    close_import(key);
+    if (pending_of(key) != 1) return "error not pending";
+    void* base = nullptr;
+    std::size_t size = 0;
+    if (aclrtMemGetAddressRange(imported, &base, &size) == ACL_SUCCESS) return "error still known";
+    if (aclrtIpcMemClose(key.c_str()) != ACL_ERROR_RT_DRV_INTERNAL_ERROR)
+      return "error closed twice";
+  }
+  must(aclrtSynchronizeDevice(), "synchronize");
+  if (target[kBlock - 1] != 42) return "error the copy found other bytes";
+  if (place_of(::getpid(), reinterpret_cast<std::uint64_t>(imported))) return "error still mapped";
+  import(key);  // As good as new.
+  close_import(key);
+  must(aclrtFree(target), "free");
+  return "ok";
+}
+
+std::string broker_info() {
+  hufuBrokerInfo info{};
+  info.structSize = sizeof(info);
+  must(hufuGetBrokerInfo(&info), "info");
+  return fmt::format("{} {} {}", info.address, info.pid, info.uid);
+}
+
 std::string answer(Channel& channel, const Words& words) {
   const std::string& verb = words.at(0);
   if (verb == "device") {
@@ -273,6 +325,12 @@ std::string answer(Channel& channel, const Words& words) {
          "callback");
     return "ok";
   }
+  if (verb == "try-import") {
+    void* imported = nullptr;
+    return std::to_string(aclrtIpcMemImportByKey(&imported, words.at(1).c_str(), 0));
+  }
+  if (verb == "broker") return broker_info();
+  if (verb == "close-while-copying") return close_while_copying(words.at(1));
   if (verb == "interrupted") return interrupted(words.at(1), std::stoi(words.at(2)));
   if (verb == "threads") return odd_threads();
   if (verb == "lose") return lose_descriptors(words.at(1) == "replaced");
@@ -377,6 +435,48 @@ TEST_F(Guest, ForkingWhileThreadsWorkIsSafe) {
   // A thousand, in pieces: each must be answered in time.
   for (int i = 0; i < rounds(20); ++i)
     ASSERT_EQ(guest.ask(fmt::format("fork {} 50", key)), "ok");
+}
+
+using P21 = Guest;
+TEST_F(P21, AnImportThatIsClosedWhileItIsCopiedIsPendingUntilTheCopyIsDone) {
+  Helper exporter = ready(broker);
+  Helper guest = ready(broker);
+  EXPECT_EQ(guest.ask("close-while-copying " + exporter.ask("export")), "ok");
+}
+
+// Without HUFU_BROKER, as users are.
+TEST(P37, TwoUsersOfAHostHaveABrokerEachAndNothingInCommon) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can start processes of other users";
+  constexpr std::array<std::uint32_t, 2> kUsers = {61037, 61038};
+  std::vector<UniqueFd> brokers;
+  {
+    std::vector<Helper> guests;
+    std::vector<std::string> keys;
+    std::set<std::string> addresses;
+    for (const std::uint32_t uid : kUsers) {
+      guests.emplace_back("guest", Helper::Options{.environment = {{"HUFU_IDLE_MS", "200"},
+                                                                   {"HUFU_DEVICE_CAPACITY", "64M"}},
+                                                   .uid = uid});
+      ASSERT_EQ(guests.back().ask("device"), "ok");
+      keys.push_back(guests.back().ask("export"));
+      const Words info = split(guests.back().ask("broker"));
+      addresses.insert(info.at(0));
+      EXPECT_EQ(info.at(2), std::to_string(uid));
+      auto pidfd = os::open_pidfd(std::stoi(info.at(1)));
+      ASSERT_TRUE(pidfd);
+      brokers.push_back(std::move(*pidfd));
+    }
+    EXPECT_EQ(addresses.size(), kUsers.size());
+    for (std::size_t i = 0; i < kUsers.size(); ++i) {
+      EXPECT_EQ(guests[i].ask("use " + keys[i]), "ok");
+      EXPECT_EQ(guests[i].ask("try-import " + keys[1 - i]),
+                std::to_string(ACL_ERROR_RT_DRV_INTERNAL_ERROR));
+    }
+  }
+  for (const UniqueFd& pidfd : brokers)
+    EXPECT_TRUE(wait_readable(pidfd.get()));
+  for (const std::uint32_t uid : kUsers)
+    std::filesystem::remove_all(fmt::format("/tmp/hufu-{}", uid));
 }
 
 using P53 = Guest;
