@@ -1,8 +1,13 @@
 // What does device memory cost, against the kernel and against a good malloc?
 //
 //   small pieces   aclrtMalloc(64) and (1024) against malloc of the same size
-//   blocks         aclrtMalloc(1 MiB) against the life of a memfd of that size (create, map,
-//                  populate, unmap, close)
+//   warm blocks    aclrtMalloc of the size that was just freed: what a program does that allocates
+//                  and frees in turn. It comes out of the reserve, with no call to anybody.
+//   cold blocks    sizes in turn, more of them than the reserve holds, so that each is a new file:
+//                  minted by the broker, mapped, committed, given back
+//
+// The floor of a block, warm or cold, is the life of a memfd of that size: create, map, populate,
+// unmap, close. Nobody decides and nobody counts there.
 //
 // Run: make bench, or build/release/bin/allocation_bench
 
@@ -56,19 +61,37 @@ void small_pieces(hufu::bench::Suite& suite, std::size_t size) {
       floor);
 }
 
-void blocks(hufu::bench::Suite& suite, std::size_t size) {
+void warm_blocks(hufu::bench::Suite& suite, std::size_t size) {
   const std::string floor = "memfd life of " + std::to_string(size) + " bytes";
   suite.add(floor, 50, [size](std::size_t n) {
     for (std::size_t i = 0; i < n; ++i)
       raw_block(size);
   });
   suite.add(
-      "aclrtMalloc+aclrtFree of " + std::to_string(size) + " bytes", 50,
+      "aclrtMalloc+aclrtFree of " + std::to_string(size) + " bytes", 5'000,
       [size](std::size_t n) {
         for (std::size_t i = 0; i < n; ++i)
           device_block(size);
       },
       floor);
+}
+
+// `count` sizes in steps of a page, `first` the smallest. Their sum is above the reserve's 64 MiB,
+// and what was freed longest ago leaves the reserve first: so none is there when its turn comes.
+void cold_blocks(hufu::bench::Suite& suite, std::size_t first, std::size_t count) {
+  constexpr std::size_t kPage = 4096;
+  if ((first + count / 2 * kPage) * count < std::size_t{70} << 20) give_up("a size that is cold");
+  const std::string range =
+      std::to_string(first) + " to " + std::to_string(first + (count - 1) * kPage);
+  const auto each = [=](void (*one)(std::size_t)) {
+    return [=](std::size_t n) {
+      for (std::size_t i = 0; i < n; ++i)
+        one(first + i % count * kPage);
+    };
+  };
+  const std::string floor = "memfd life of " + range + " bytes";
+  suite.add(floor, count, each(raw_block));
+  suite.add("aclrtMalloc+aclrtFree of " + range + " bytes", count, each(device_block), floor);
 }
 
 }  // namespace
@@ -87,10 +110,14 @@ int main() {
   small_pieces(small, 64);
   small_pieces(small, 1024);
   small.run();
-  hufu::bench::Suite large("Blocks");
-  blocks(large, 4096);
-  blocks(large, 1 << 20);
-  large.run();
+  hufu::bench::Suite warm("Warm blocks");
+  warm_blocks(warm, 4096);
+  warm_blocks(warm, 1 << 20);
+  warm.run();
+  hufu::bench::Suite cold("Cold blocks");
+  cold_blocks(cold, 4096, 200);
+  cold_blocks(cold, 1 << 20, 80);
+  cold.run();
   (void)aclrtResetDevice(0);
   std::filesystem::remove_all(base);
   return 0;
