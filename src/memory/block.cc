@@ -70,10 +70,8 @@ void Block::mark_exported(std::uint64_t used) {
   lent_ = Lent::kOnce;
 }
 
-void Block::end() {
-  if (source_ == nullptr) return;
-  source_->give_back(id_, lent_);
-  mapping_.unmap();
+void Block::give_back() {
+  if (source_ != nullptr) std::exchange(source_, nullptr)->give_back(id_, lent_);
 }
 
 }  // namespace hufu::memory

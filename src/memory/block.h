@@ -24,7 +24,8 @@ class Block {
   // `source` outlives the block.
   static Result<Block> make(PageSource& source, const BlockSpec& spec);
 
-  ~Block() { end(); }
+  // First the source, so that no key of it can be imported any more, then the mapping.
+  ~Block() { give_back(); }
   Block(Block&& other) noexcept;
   Block& operator=(Block&&) = delete;
   Block(const Block&) = delete;
@@ -36,6 +37,9 @@ class Block {
   const BlockSpec& spec() const { return spec_; }
   os::Pages pages() const { return pages_; }          // What it is made of, whatever was wished.
   std::uint64_t session() const { return session_; }  // The source's, when it was minted.
+
+  // The first half of its end. What remains is memory of nobody's, to be unmapped at leisure.
+  void give_back();
 
   // It served an earlier allocation, whose bytes are in it.
   void mark_reused() { reused_ = true; }
@@ -50,9 +54,6 @@ class Block {
   Block(PageSource* source, const BlockSpec& spec, std::uint64_t id, os::GuardedMapping mapping);
 
   static Result<Block> make_once(PageSource& source, const BlockSpec& spec, os::Backing* backing);
-
-  // First the source, so that no key of it can be imported any more, then the mapping.
-  void end();
 
   PageSource* source_;
   BlockSpec spec_;

@@ -59,6 +59,11 @@ Retired::~Retired() {
   if (reserve_ != nullptr) reserve_->keep(std::move(std::get<Block>(memory_)));
 }
 
+int Retired::device() const {
+  const Block* block = std::get_if<Block>(&memory_);
+  return block != nullptr ? block->spec().device : std::get<Slab::RetiredPiece>(memory_).device();
+}
+
 bool Retired::lent() const {
   const Block* block = std::get_if<Block>(&memory_);
   return block != nullptr && block->lent() == Lent::kOnce;

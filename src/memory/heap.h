@@ -71,6 +71,7 @@ class Retired {
   Retired(const Retired&) = delete;
   Retired& operator=(const Retired&) = delete;
 
+  int device() const;
   // Of a block that was lent: keys to it live until the end.
   bool lent() const;
 

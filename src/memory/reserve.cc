@@ -50,10 +50,17 @@ void Reserve::keep(Block block) {
 }
 
 std::uint64_t Reserve::give_back() {
-  Blocks ending;  // Outlives the lock.
-  const std::lock_guard lock(mutex_);
-  ending.swap(blocks_);
-  return std::exchange(bytes_, 0);
+  Blocks ending;
+  std::uint64_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(blocks_);
+    bytes = std::exchange(bytes_, 0);
+  }
+  // Whoever waits for the capacity waits for this, and not for unmapping.
+  for (Block& block : ending)
+    block.give_back();
+  return bytes;
 }
 
 std::uint64_t Reserve::bytes(int device) const {

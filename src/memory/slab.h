@@ -84,6 +84,8 @@ class Slab {
     RetiredPiece(const RetiredPiece&) = delete;
     RetiredPiece& operator=(const RetiredPiece&) = delete;
 
+    int device() const { return slab_->device_; }
+
    private:
     friend class Slab;
     RetiredPiece(Slab* slab, const Slot& slot) : slab_(slab), slot_(slot) {}

@@ -136,14 +136,14 @@ Result<memory::Region> Runtime::region_of(const void* pointer, std::uint64_t siz
 }
 
 Result<void> Runtime::deallocate(const void* pointer) {
-  const auto region = heap_.registry().find(reinterpret_cast<std::uintptr_t>(pointer));
   auto retired = heap_.retire(pointer);
   if (!retired) {
     if (retired.error().code == Errc::kUnregistered) sharing_.report_unregistered(pointer, 0);
     return retired.error();
   }
-  // Looked at now, when nobody finds the address any more. The region was there: it was retired.
-  deferred_.end_after(streams_.under_way(region->device), std::move(*retired));
+  // Looked at now, when nobody finds the address any more.
+  auto work = streams_.under_way(retired->device());
+  deferred_.end_after(std::move(work), std::move(*retired));
   return {};
 }
 
