@@ -94,6 +94,7 @@ audit::Type type_asked(wire::Kind kind) {
     case wire::Kind::kImport:
       return audit::Type::kImport;
     case wire::Kind::kListPid:
+    case wire::Kind::kListProcess:
       return audit::Type::kListAdd;
     case wire::Kind::kWithdraw:
       return audit::Type::kWithdraw;
@@ -661,8 +662,10 @@ Answer Core::answer(Asking& asking, const wire::Import& import) {
   Block& block = *ledger_.block(share.block);
   describe(record, share, block);
   std::vector<policy::Listed> listed;
-  const auto decided = policy::decide_import(session.process(), facts_of(share, block, listed),
-                                             import.access, options_.mode, options_.overflow);
+  const auto decided = policy::decide_import(
+      session.process(), facts_of(share, block, listed),
+      {.access = import.access, .as_anybody = (import.flags & wire::kAsAnybody) != 0},
+      options_.mode, options_.overflow);
   if (!decided.verdict.allowed()) {
     return refuse(asking, audit::Type::kImport, decided.verdict, record);
   }
@@ -753,8 +756,34 @@ Answer Core::answer(Asking& asking, const wire::Withdraw& withdraw) {
 }
 
 Answer Core::answer(Asking& asking, const wire::ListPid& list) {
+  // 0 and the exporter's own pid are skipped, as the device runtime does.
+  std::vector<ListedProcess> wanted;
+  for (std::uint32_t i = 0; i < list.count; ++i) {
+    const std::int32_t pid = list.pids[i];
+    if (pid == 0 || pid == asking.session.who.connected.pid) continue;
+    ListedProcess process{.pid = pid};
+    if (auto pidfd = os::open_pidfd(pid)) {
+      process.pidfs_inode = os::pidfs_inode_of(pidfd->get());
+      if (process.pidfs_inode == 0) {
+        process.start_time = os::start_time_of(pid);
+        process.pidfd = std::move(*pidfd);
+      }
+    }
+    wanted.push_back(std::move(process));
+  }
+  return list_processes(asking, list.key, std::move(wanted));
+}
+
+Answer Core::answer(Asking& asking, const wire::ListProcess& list) {
+  std::vector<ListedProcess> wanted;
+  wanted.push_back({.pid = 0, .pidfs_inode = list.pidfs_inode, .start_time = 0, .pidfd = {}});
+  return list_processes(asking, list.key, std::move(wanted));
+}
+
+Answer Core::list_processes(Asking& asking, const wire::KeyText& key,
+                            std::vector<ListedProcess> wanted) {
   Session& session = asking.session;
-  Found found = find(list.key);
+  Found found = find(key);
   audit::Record record =
       record_of(audit::Type::kListAdd, audit::Outcome::kAllow, session, asking.request);
   record.key_id = found.key_id;
@@ -765,31 +794,25 @@ Answer Core::answer(Asking& asking, const wire::ListPid& list) {
   const Block& block = *ledger_.block(share.block);
   describe(record, share, block);
   std::vector<policy::Listed> facts;
-  const auto verdict =
-      policy::decide_list(session.process(), facts_of(share, block, facts), list.count);
+  const auto verdict = policy::decide_list(session.process(), facts_of(share, block, facts),
+                                           static_cast<std::uint32_t>(wanted.size()));
   if (!verdict.allowed()) return refuse(asking, audit::Type::kListAdd, verdict, record);
 
-  // All or nothing. 0 and the exporter's own pid are skipped, as the device runtime does.
+  // All or nothing.
   std::vector<ListedProcess> fresh;
-  for (std::uint32_t i = 0; i < list.count; ++i) {
-    const std::int32_t pid = list.pids[i];
-    if (pid == 0 || pid == share.exporter.pid) continue;
-    auto pidfd = os::open_pidfd(pid);
-    if (!pidfd) {
-      return refuse(asking, audit::Type::kListAdd, no(Reason::kNoSuchProcess, number_of(pid)),
-                    record);
+  for (ListedProcess& listed : wanted) {
+    if (listed.pidfs_inode == 0 && !listed.pidfd) {
+      return refuse(asking, audit::Type::kListAdd,
+                    no(Reason::kNoSuchProcess, number_of(listed.pid)), record);
     }
-    const std::uint64_t inode = os::pidfs_inode_of(pidfd->get());
-    const policy::Process process{.pid = pid, .pidfs_inode = inode, .groups = {}};
+    const policy::Process process{
+        .pid = listed.pid, .pidfs_inode = listed.pidfs_inode, .groups = {}};
     const auto known = [&](const policy::Listed& entry) {
       return policy::same_process(process, entry);
     };
     if (std::ranges::any_of(facts, known)) continue;
-    facts.push_back({.pid = pid, .pidfs_inode = inode, .alive = true});
-    fresh.push_back({.pid = pid,
-                     .pidfs_inode = inode,
-                     .start_time = inode == 0 ? os::start_time_of(pid) : 0,
-                     .pidfd = inode == 0 ? std::move(*pidfd) : UniqueFd()});
+    facts.push_back({.pid = listed.pid, .pidfs_inode = listed.pidfs_inode, .alive = true});
+    fresh.push_back(std::move(listed));
   }
   if (const std::uint64_t entries = ledger_.usage_of(share.exporter.uid).listed;
       entries + fresh.size() > options_.limits.listed_per_uid) {
@@ -797,7 +820,9 @@ Answer Core::answer(Asking& asking, const wire::ListPid& list) {
                   no(Reason::kTooManyListed, entries, options_.limits.listed_per_uid), record);
   }
   for (const ListedProcess& process : fresh) {
-    record.aux = number_of(process.pid);
+    const bool by_inode = process.pid == 0;
+    record.aux = by_inode ? process.pidfs_inode : number_of(process.pid);
+    if (by_inode) record.flags |= kRecordByInode;
     if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
   }
   const wire::ListPidReply body{

@@ -101,6 +101,7 @@ class Core {
   Answer answer(Asking& asking, const wire::Import& import);
   Answer answer(Asking& asking, const wire::Close& close);
   Answer answer(Asking& asking, const wire::ListPid& list);
+  Answer answer(Asking& asking, const wire::ListProcess& list);
   Answer answer(Asking& asking, const wire::Stat& stat);
   Answer answer(Asking& asking, const wire::Report& report);
   Answer answer(Asking& asking, const wire::List& list);
@@ -129,6 +130,9 @@ class Core {
   policy::ShareFacts facts_of(const Share& share, const Block& block,
                               std::vector<policy::Listed>& listed) const;
   policy::Verdict seal_for_export(Block& block, Access access);
+
+  Answer list_processes(Asking& asking, const wire::KeyText& key,
+                        std::vector<ListedProcess> wanted);
 
   // Writes the refusal's record (within the user's budget) and makes the answer.
   Answer refuse(Asking& asking, audit::Type asked, const policy::Verdict& verdict,

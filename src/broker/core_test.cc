@@ -116,7 +116,7 @@ class Broker : public ::testing::Test {
     return reply ? std::string(reply->key.begin(), reply->key.end()) : std::string();
   }
   static wire::Import import_of(const std::string& key, std::uint32_t access = 0) {
-    return {.key = wire::key_text(key.c_str()), .access = access, .reserved = 0};
+    return {.key = wire::key_text(key.c_str()), .access = access, .flags = 0};
   }
   std::vector<audit::Record> records() {
     std::vector<audit::Record> found;

@@ -77,6 +77,15 @@ aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t num) {
   });
 }
 
+aclError hufuIpcMemSetImportPidfd(const char* key, int pidfd) {
+  return answer([&]() -> Result<void> {
+    if (key == nullptr) return null_argument("key");
+    const auto here = Here::get();
+    if (!here) return here.error();
+    return here->runtime->sharing().list_pidfd(key, pidfd);
+  });
+}
+
 aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags) {
   return answer([&]() -> Result<void> {
     if (devPtr == nullptr) return null_argument("devPtr");

@@ -34,8 +34,9 @@ Verdict users_match(const Process& importer, const Process& exporter, BrokerMode
   return no(Reason::kOtherUser, importer.uid, exporter.uid);
 }
 
-Verdict process_listed(const Process& importer, const ShareFacts& share) {
-  if (share.any_process || is_exporter(importer, share)) return {};
+Verdict process_listed(const Process& importer, const ShareFacts& share, bool as_anybody) {
+  if (share.any_process) return {};
+  if (is_exporter(importer, share) && !as_anybody) return {};
   if (importer.pid == 0 && importer.pidfs_inode == 0) return no(Reason::kNoProcessId);
   const bool listed = std::ranges::any_of(
       share.listed, [&](const Listed& entry) { return same_process(importer, entry); });
@@ -87,14 +88,15 @@ ExportVerdict decide_export(const wire::Export& request, const BlockFacts& block
       .range = {.offset = request.offset, .size = std::min(rounded, block.size - request.offset)}};
 }
 
-ImportVerdict decide_import(const Process& importer, const ShareFacts& share, std::uint32_t wanted,
-                            BrokerMode mode, const OverflowIds& overflow) {
+ImportVerdict decide_import(const Process& importer, const ShareFacts& share,
+                            const ImportWish& wish, BrokerMode mode, const OverflowIds& overflow) {
   const auto refused = [](Verdict verdict) { return ImportVerdict{.verdict = verdict}; };
   if (!share.live) return refused(no(Reason::kExportEnded));
   if (const Verdict v = users_match(importer, share.exporter, mode, overflow); !v.allowed()) {
     return refused(v);
   }
-  if (const Verdict v = process_listed(importer, share); !v.allowed()) return refused(v);
+  if (const Verdict v = process_listed(importer, share, wish.as_anybody); !v.allowed())
+    return refused(v);
 
   const bool other_user = importer.uid != share.exporter.uid;
   if (other_user && !share.whole_block) {
@@ -102,10 +104,10 @@ ImportVerdict decide_import(const Process& importer, const ShareFacts& share, st
   }
   // Another user gets read-only memory whatever the export grants (D14).
   const Access most = other_user ? Access::kReadOnly : share.access;
-  if (wanted == static_cast<std::uint32_t>(Access::kReadWrite) && most == Access::kReadOnly) {
+  if (wish.access == static_cast<std::uint32_t>(Access::kReadWrite) && most == Access::kReadOnly) {
     return refused(no(Reason::kReadOnlyExport));
   }
-  const bool less = wanted == static_cast<std::uint32_t>(Access::kReadOnly);
+  const bool less = wish.access == static_cast<std::uint32_t>(Access::kReadOnly);
   return {.verdict = {}, .access = less ? Access::kReadOnly : most};
 }
 

@@ -92,9 +92,13 @@ struct ImportVerdict {
   Access access = Access::kReadOnly;  // Only when allowed.
 };
 
-// `wanted` is wire::Import::access: 0 asks for what the export gives.
-ImportVerdict decide_import(const Process& importer, const ShareFacts& share, std::uint32_t wanted,
-                            BrokerMode mode, const OverflowIds& overflow);
+struct ImportWish {
+  std::uint32_t access = 0;  // wire::Import::access: 0 asks for what the export gives.
+  bool as_anybody = false;   // The exporter itself needs to be listed too.
+};
+
+ImportVerdict decide_import(const Process& importer, const ShareFacts& share,
+                            const ImportWish& wish, BrokerMode mode, const OverflowIds& overflow);
 
 // ---- LIST_PID, WITHDRAW ----
 

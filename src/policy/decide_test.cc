@@ -126,13 +126,15 @@ class ImportOf : public ::testing::Test {
   ImportVerdict decide(const Process& importer, const ShareFacts& facts,
                        std::uint32_t wanted = kAsked,
                        BrokerMode mode = BrokerMode::kPersonal) const {
-    return decide_import(importer, facts, wanted, mode, kOverflow);
+    return decide_import(importer, facts, {.access = wanted, .as_anybody = as_anybody}, mode,
+                         kOverflow);
   }
   Reason reason(const Process& importer, BrokerMode mode = BrokerMode::kPersonal) const {
     return decide(importer, share(), kAsked, mode).verdict.reason;
   }
 
   bool any_process = false;
+  bool as_anybody = false;
   std::vector<Listed> listed;
 };
 
@@ -140,6 +142,17 @@ TEST_F(ImportOf, AnUnlistedProcessIsRefusedWithBothPids) {
   const auto answer = decide(kImporter, share());
   EXPECT_EQ(answer.verdict.reason, Reason::kNotListed);
   EXPECT_EQ(answer.verdict.number, (std::array<std::uint64_t, 4>{200, 100, 0, 0}));
+}
+
+TEST_F(ImportOf, TheExporterMayUnlessItAsksToBeJudgedLikeAnybody) {
+  EXPECT_EQ(reason(kExporter), Reason::kNone);
+  as_anybody = true;
+  EXPECT_EQ(reason(kExporter), Reason::kNotListed);
+  listed = {{.pid = 100, .pidfs_inode = 1100, .alive = true}};
+  EXPECT_EQ(reason(kExporter), Reason::kNone);
+  listed.clear();
+  any_process = true;
+  EXPECT_EQ(reason(kExporter), Reason::kNone);
 }
 
 TEST_F(ImportOf, AListedProcessIsAllowed) {

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "os/file.h"
+#include "os/process.h"
+
 namespace hufu::runtime {
 namespace {
 
@@ -76,6 +79,23 @@ Result<void> Sharing::list_pids(const char* key, std::span<const std::int32_t> p
   std::erase(wanted, 0);
   if (wanted.empty()) return {};
   const auto reply = client_.list_pids(key, wanted);
+  if (!reply) return reply.error();
+  return {};
+}
+
+Result<void> Sharing::list_pidfd(const char* key, int pidfd) {
+  const std::string self = os::read_small_file(fmt::format("/proc/self/fdinfo/{}", pidfd));
+  if (self.find("\nPid:") == std::string::npos) {
+    return fail(Errc::kInvalidValue, Reason::kNone,
+                "descriptor {} is no pidfd; pass what pidfd_open() or clone3() gave", pidfd);
+  }
+  const std::uint64_t inode = os::pidfs_inode_of(pidfd);
+  if (inode == 0) {
+    return fail(Errc::kNotSupported, Reason::kNone,
+                "this kernel has no pidfs (Linux 6.9), so a pidfd names no process to the broker; "
+                "pass what aclrtDeviceGetBareTgid returns there to aclrtIpcMemSetImportPid");
+  }
+  const auto reply = client_.list_process(key, inode);
   if (!reply) return reply.error();
   return {};
 }

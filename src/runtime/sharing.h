@@ -39,6 +39,9 @@ class Sharing {
   // Adds processes to the whitelist of an export of this process. Zeros are skipped.
   Result<void> list_pids(const char* key, std::span<const std::int32_t> pids);
 
+  // The same for the process that a pidfd stands for.
+  Result<void> list_pidfd(const char* key, int pidfd);
+
   // The start of the range. Each needs its own close().
   Result<void*> import(const char* key);
 

@@ -57,6 +57,8 @@ std::string_view word_of(wire::Kind kind) {
       return "IMPORT";
     case wire::Kind::kClose:
       return "CLOSE";
+    case wire::Kind::kListProcess:
+      return "LIST_PROCESS";
     case wire::Kind::kListPid:
       return "LIST_PID";
     case wire::Kind::kStat:
@@ -191,6 +193,7 @@ struct Client::State {
 
   const BrokerAddress& address;
   const int limit_ms = wait_limit_ms();
+  const bool as_anybody = os::env("HUFU_STRICT") == "cann";
   std::mutex mutex;
   std::atomic<std::uint64_t> generation{0};
   std::uint64_t next_block = 1;
@@ -708,8 +711,10 @@ Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
   const Subject what("import", key);
   const std::lock_guard lock(state_->mutex);
   std::vector<UniqueFd> fds;
-  const auto reply = state_->call(
-      wire::Import{.key = wire::key_text(key), .access = access, .reserved = 0}, what, true, &fds);
+  const auto reply = state_->call(wire::Import{.key = wire::key_text(key),
+                                               .access = access,
+                                               .flags = state_->as_anybody ? wire::kAsAnybody : 0U},
+                                  what, true, &fds);
   if (!reply) return reply.error();
   const auto give_back = [&](const Error& error) {
     fds.clear();
@@ -748,6 +753,13 @@ Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const st
   const Subject what("whitelist", key);
   const std::lock_guard lock(state_->mutex);
   return state_->call(request, what, true);
+}
+
+Result<wire::ListPidReply> Client::list_process(const char* key, std::uint64_t pidfs_inode) {
+  const Subject what("whitelist", key);
+  const std::lock_guard lock(state_->mutex);
+  return state_->call(wire::ListProcess{.key = wire::key_text(key), .pidfs_inode = pidfs_inode},
+                      what, true);
 }
 
 Result<wire::StatReply> Client::stat(std::uint32_t device) {

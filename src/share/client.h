@@ -104,6 +104,8 @@ class Client {
 
   // 1..wire::kMaxListPids at a time.
   Result<wire::ListPidReply> list_pids(const char* key, std::span<const std::int32_t> pids);
+  // A process by the number of its pidfd's inode in pidfs, which is never used twice.
+  Result<wire::ListPidReply> list_process(const char* key, std::uint64_t pidfs_inode);
   Result<wire::StatReply> stat(std::uint32_t device);
   Result<std::vector<wire::ListReply>> list();
 

@@ -54,8 +54,11 @@ bool well_formed(const Import& import) {
   const bool access_known = import.access == 0 ||
                             import.access == static_cast<std::uint32_t>(Access::kReadOnly) ||
                             import.access == static_cast<std::uint32_t>(Access::kReadWrite);
-  return well_formed(import.key) && access_known && import.reserved == 0;
+  return well_formed(import.key) && access_known &&
+         (import.flags & ~std::uint32_t{kAsAnybody}) == 0;
 }
+
+bool well_formed(const ListProcess& list) { return well_formed(list.key) && list.pidfs_inode != 0; }
 
 bool well_formed(const ListPid& list) {
   return well_formed(list.key) && list.count != 0 && list.count <= kMaxListPids &&
@@ -133,6 +136,8 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
       return decode_body<Import>(header, body);
     case Kind::kClose:
       return decode_body<Close>(header, body);
+    case Kind::kListProcess:
+      return decode_body<ListProcess>(header, body);
     case Kind::kListPid:
       return decode_body<ListPid>(header, body);
     case Kind::kStat:

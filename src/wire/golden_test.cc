@@ -176,7 +176,9 @@ std::vector<Said> the_session() {
   ask("list_pid_request", 4, list);
   reply("list_pid_reply", 4, ListPidReply{.added = 1, .listed = 1}, ListPid{});
 
-  ask("import_request", 2, Import{.key = key, .access = 0, .reserved = 0});
+  ask("list_process_request", 5, ListProcess{.key = key, .pidfs_inode = 0x1122334455});
+
+  ask("import_request", 2, Import{.key = key, .access = 0, .flags = 0});
   reply("import_reply", 2,
         ImportReply{.share = kShare,
                     .offset = 4096,
@@ -371,9 +373,7 @@ std::vector<Layout> every_layout() {
        sizeof(ExportReply),
        {FIELD(ExportReply, key), FIELD(ExportReply, public_id), FIELD(ExportReply, share)}},
       {"Withdraw", sizeof(Withdraw), {FIELD(Withdraw, key)}},
-      {"Import",
-       sizeof(Import),
-       {FIELD(Import, key), FIELD(Import, access), FIELD(Import, reserved)}},
+      {"Import", sizeof(Import), {FIELD(Import, key), FIELD(Import, access), FIELD(Import, flags)}},
       {"ImportReply",
        sizeof(ImportReply),
        {FIELD(ImportReply, share), FIELD(ImportReply, offset), FIELD(ImportReply, size),
@@ -385,6 +385,9 @@ std::vector<Layout> every_layout() {
       {"ListPid",
        sizeof(ListPid),
        {FIELD(ListPid, key), FIELD(ListPid, count), FIELD(ListPid, pids)}},
+      {"ListProcess",
+       sizeof(ListProcess),
+       {FIELD(ListProcess, key), FIELD(ListProcess, pidfs_inode)}},
       {"ListPidReply",
        sizeof(ListPidReply),
        {FIELD(ListPidReply, added), FIELD(ListPidReply, listed)}},
@@ -430,11 +433,14 @@ TEST(WireDocument, GivesEachFieldItsPlace) {
 
 TEST(WireDocument, NumbersTheKindsAsTheCodeDoes) {
   const std::map<std::string, Kind> kinds = {
-      {"HELLO", Kind::kHello},   {"ATTACH", Kind::kAttach}, {"MINT", Kind::kMint},
-      {"FREE", Kind::kFree},     {"EXPORT", Kind::kExport}, {"WITHDRAW", Kind::kWithdraw},
-      {"IMPORT", Kind::kImport}, {"CLOSE", Kind::kClose},   {"LIST_PID", Kind::kListPid},
-      {"STAT", Kind::kStat},     {"WATCH", Kind::kWatch},   {"REPORT", Kind::kReport},
-      {"BYE", Kind::kBye},       {"LIST", Kind::kList},     {"EVENT", Kind::kEvent},
+      {"HELLO", Kind::kHello},      {"ATTACH", Kind::kAttach},
+      {"MINT", Kind::kMint},        {"FREE", Kind::kFree},
+      {"EXPORT", Kind::kExport},    {"WITHDRAW", Kind::kWithdraw},
+      {"IMPORT", Kind::kImport},    {"CLOSE", Kind::kClose},
+      {"LIST_PID", Kind::kListPid}, {"STAT", Kind::kStat},
+      {"WATCH", Kind::kWatch},      {"REPORT", Kind::kReport},
+      {"BYE", Kind::kBye},          {"LIST", Kind::kList},
+      {"EVENT", Kind::kEvent},      {"LIST_PROCESS", Kind::kListProcess},
   };
   const auto rows = table_behind("## Kinds");
   ASSERT_EQ(rows.size(), kinds.size());

@@ -29,21 +29,22 @@ inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kMaxMessage = 256;
 
 enum class Kind : std::uint16_t {
-  kHello = 1,     // Opens a session. First message on a connection.
-  kAttach = 2,    // Makes this connection the agent of a session. First message on it.
-  kMint = 3,      // New blocks of memory; the reply carries their descriptors.
-  kFree = 4,      // Gives a block back.
-  kExport = 5,    // A key for a range of a block.
-  kWithdraw = 6,  // Ends an export: no new imports.
-  kImport = 7,    // A descriptor for an exported range.
-  kClose = 8,     // The importer has unmapped it.
-  kListPid = 9,   // Adds processes to an export's whitelist.
-  kStat = 10,     // Counters of one device.
-  kWatch = 11,    // What an export is now, and its events from now on, to the agent.
-  kReport = 12,   // The client refused something by itself; for the record.
-  kBye = 13,      // Ends a session in good order.
-  kList = 14,     // Walks the live exports that the asker may see.
-  kEvent = 15,    // Broker to agent, without being asked.
+  kHello = 1,         // Opens a session. First message on a connection.
+  kAttach = 2,        // Makes this connection the agent of a session. First message on it.
+  kMint = 3,          // New blocks of memory; the reply carries their descriptors.
+  kFree = 4,          // Gives a block back.
+  kExport = 5,        // A key for a range of a block.
+  kWithdraw = 6,      // Ends an export: no new imports.
+  kImport = 7,        // A descriptor for an exported range.
+  kClose = 8,         // The importer has unmapped it.
+  kListPid = 9,       // Adds processes to an export's whitelist.
+  kStat = 10,         // Counters of one device.
+  kWatch = 11,        // What an export is now, and its events from now on, to the agent.
+  kReport = 12,       // The client refused something by itself; for the record.
+  kBye = 13,          // Ends a session in good order.
+  kList = 14,         // Walks the live exports that the asker may see.
+  kEvent = 15,        // Broker to agent, without being asked.
+  kListProcess = 20,  // Adds a process to an export's whitelist, by its inode.
 };
 
 enum Flag : std::uint16_t {
@@ -199,10 +200,14 @@ struct Withdraw {
   KeyText key;
 };
 
+enum ImportFlag : std::uint32_t {
+  kAsAnybody = 1,  // The exporting process asks to be judged like any other (HUFU_STRICT=cann).
+};
+
 struct Import {
   KeyText key;
   std::uint32_t access;  // hufu::Access; 0: whatever the export grants.
-  std::uint32_t reserved;
+  std::uint32_t flags;   // ImportFlag
 };
 
 struct ImportReply {
@@ -231,6 +236,13 @@ struct ListPid {
   KeyText key;
   std::uint32_t count;  // 1..kMaxListPids; pids behind it are zero.
   std::array<std::int32_t, kMaxListPids> pids;
+};
+
+// Numbers of pidfs are one for all namespaces and never used twice, so nothing needs to be held and
+// nothing can be checked: a number that no process has lists nobody.
+struct ListProcess {
+  KeyText key;
+  std::uint64_t pidfs_inode;
 };
 
 struct ListPidReply {
@@ -322,6 +334,7 @@ static_assert(Body<Import> && sizeof(Import) == 80);
 static_assert(Body<ImportReply> && sizeof(ImportReply) == 80);
 static_assert(Body<Close> && sizeof(Close) == 8);
 static_assert(Body<ListPid> && sizeof(ListPid) == 200);
+static_assert(Body<ListProcess> && sizeof(ListProcess) == 80);
 static_assert(Body<ListPidReply> && sizeof(ListPidReply) == 8);
 static_assert(Body<Stat> && sizeof(Stat) == 8);
 static_assert(Body<StatReply> && sizeof(StatReply) == 48);
@@ -368,6 +381,11 @@ template <>
 struct Protocol<Close> {
   static constexpr Kind kKind = Kind::kClose;
   using Reply = Empty;
+};
+template <>
+struct Protocol<ListProcess> {
+  static constexpr Kind kKind = Kind::kListProcess;
+  using Reply = ListPidReply;
 };
 template <>
 struct Protocol<ListPid> {

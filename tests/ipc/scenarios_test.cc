@@ -10,6 +10,7 @@
 
 #include "acl_peer.h"
 #include "base/units.h"
+#include "os/process.h"
 #include "support/audit_reader.h"
 #include "support/probe.h"
 
@@ -113,6 +114,49 @@ TEST_F(S5, AnUnlistedProcessGetsNothingUntilItIsListed) {
   const auto imported = importer.import(made.key);
   ASSERT_TRUE(imported.ok()) << imported.text;
   EXPECT_EQ(importer.peek(imported.value()), 7);
+}
+
+using ListedByPidfd = Scenario;
+TEST_F(ListedByPidfd, AProcessMayImportAndNoOther) {
+  AclPeer exporter = AclPeer::ready(broker);
+  AclPeer importer = AclPeer::ready(broker);
+  AclPeer other = AclPeer::ready(broker);
+  const auto made = exporter.share(kPage, 7);
+  const auto listed = exporter.run(fmt::format("list-pidfd {} {}", made.key, importer.pid()));
+  if (listed.code == ACL_ERROR_RT_FEATURE_NOT_SUPPORT) {
+    EXPECT_TRUE(mentions(listed.text, {"aclrtIpcMemSetImportPid", "6.9"}));
+    GTEST_SKIP() << "SKIPPED: this kernel has no pidfs (Linux 6.9)";
+  }
+  ASSERT_TRUE(listed.ok()) << listed.text;
+  const auto imported = importer.import(made.key);
+  ASSERT_TRUE(imported.ok()) << imported.text;
+  EXPECT_EQ(importer.peek(imported.value()), 7);
+  EXPECT_EQ(other.import(made.key).code, kDriver);
+
+  const auto record = expect_one(broker.records(), {.type = Type::kListAdd, .pid = exporter.pid()});
+  EXPECT_EQ(record.aux, os::pidfs_inode_of(os::open_pidfd(importer.pid())->get()));
+
+  EXPECT_EQ(other.run(fmt::format("list-pidfd {} {}", made.key, other.pid())).code, kDriver)
+      << "only the exporter may";
+  const auto no_pidfd = exporter.run(fmt::format("list-pidfd {} fd 0", made.key));
+  EXPECT_EQ(no_pidfd.code, kInvalid);
+  EXPECT_TRUE(mentions(no_pidfd.text, {"descriptor 0", "pidfd"}));
+}
+
+using OwnKey = Scenario;
+TEST_F(OwnKey, IsImportedByItsExporterExceptWhereTheContractIsTakenStrictly) {
+  AclPeer lenient = AclPeer::ready(broker);
+  EXPECT_TRUE(lenient.import(lenient.share(kPage, 1).key).ok());
+
+  Environment environment = broker.environment();
+  environment.emplace_back("HUFU_STRICT", "cann");
+  AclPeer strict(Helper("acl", {.environment = environment}));
+  strict.must("device 0");
+  const auto made = strict.share(kPage, 1);
+  EXPECT_EQ(strict.import(made.key).code, kDriver);
+  expect_one(broker.records(),
+             {.asked = Type::kImport, .reason = Reason::kNotListed, .pid = strict.pid()});
+  EXPECT_TRUE(strict.import(strict.share(kPage, 1, kAnyProcess).key).ok());
 }
 
 using S6 = Scenario;
