@@ -219,7 +219,7 @@ class SessionPlay {
       case 13:
         say(any_connection(), wire::Import{.key = any_share().key,
                                            .access = next() % 4 == 0 ? next() % 4U : 0U,
-                                           .reserved = 0});
+                                           .flags = 0});
         break;
       case 14:
         say(any_connection(), wire::Close{any_share().id}, way());
