@@ -255,9 +255,9 @@ std::string answer(const Words& words) {
   if (verb == "list-pidfd") {
     // Of a process; or any descriptor, with "fd" before its number.
     const bool is_fd = words.at(2) == "fd";
-    const int number = std::stoi(words.at(is_fd ? 3 : 2));
-    const UniqueFd opened = is_fd ? UniqueFd() : std::move(*os::open_pidfd(number));
-    return said(hufuIpcMemSetImportPidfd(words.at(1).c_str(), is_fd ? number : opened.get()));
+    const int given = std::stoi(words.at(is_fd ? 3 : 2));
+    const UniqueFd opened = is_fd ? UniqueFd() : std::move(*os::open_pidfd(given));
+    return said(hufuIpcMemSetImportPidfd(words.at(1).c_str(), is_fd ? given : opened.get()));
   }
   if (verb == "import") return import_key(words.size() > 1 ? words[1].c_str() : "");
   if (verb == "import-null") {
