@@ -20,6 +20,7 @@ constexpr std::uint64_t kSeeds = 1'000;
 
 // HUFU_TEST_PLAYS: so many thousand, for a soak.
 std::uint64_t seeds() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets the environment.
   const char* thousands = std::getenv("HUFU_TEST_PLAYS");
   return thousands == nullptr ? kSeeds : 1'000 * std::strtoull(thousands, nullptr, 10);
 }
