@@ -829,7 +829,9 @@ Answer Core::list_processes(Asking& asking, const wire::KeyText& key,
       .added = static_cast<std::uint32_t>(fresh.size()),
       .listed = static_cast<std::uint32_t>(share.listed.size() + fresh.size())};
   ledger_.list(share, std::move(fresh));
-  return reply<wire::ListPid>(asking, body);
+  Answer result;  // Under the kind that was asked.
+  result.frame = wire::encode(asking.kind, wire::kReply, asking.request, body);
+  return result;
 }
 
 Answer Core::answer(Asking& asking, const wire::Stat& stat) {

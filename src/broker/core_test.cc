@@ -206,6 +206,16 @@ TEST_F(Broker, ListsNoProcessThatIsNotThere) {
   EXPECT_TRUE(core_->ledger().share_after(0)->listed.empty()) << "all or nothing";
 }
 
+TEST_F(Broker, AProcessIsListedByItsInodeToo) {
+  const std::string key = export_block(mint(kExporter), 0);
+  const wire::ListProcess list{.key = wire::key_text(key.c_str()), .pidfs_inode = 5000 + kImporter};
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, import_of(key))), Reason::kNotListed);
+  const auto listed = ok<wire::ListProcess>(ask(kExporter, list));
+  ASSERT_TRUE(listed) << "the answer has the request's kind";
+  EXPECT_EQ(listed->added, 1U);
+  EXPECT_TRUE(ok<wire::Import>(ask(kImporter, import_of(key))));
+}
+
 TEST_F(Broker, OnlyTheExporterEditsTheList) {
   const std::string key = export_block(mint(kExporter), 0);
   wire::ListPid list{};

@@ -217,9 +217,9 @@ class SessionPlay {
       case 11:
       case 12:
       case 13:
-        say(any_connection(), wire::Import{.key = any_share().key,
-                                           .access = next() % 4 == 0 ? next() % 4U : 0U,
-                                           .flags = 0});
+        say(any_connection(),
+            wire::Import{
+                .key = any_share().key, .access = next() % 4 == 0 ? next() % 4U : 0U, .flags = 0});
         break;
       case 14:
         say(any_connection(), wire::Close{any_share().id}, way());
@@ -334,6 +334,12 @@ class SessionPlay {
   void list() {
     wire::ListPid list{};
     const Exported share = any_share();
+    if (next() % 2 == 0) {
+      // One of the play's own, so that it may import.
+      say(exporter_of(share.id),
+          wire::ListProcess{.key = share.key, .pidfs_inode = 5000U + next() % 9U});
+      return;
+    }
     list.key = share.key;
     list.count = 1 + next() % 2U;
     const std::int32_t real = next() % 2 == 0 ? ::getpid() : ::getppid();
