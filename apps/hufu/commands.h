@@ -19,6 +19,7 @@ void add_share(CLI::App& program, Action& chosen);
 void add_open(CLI::App& program, Action& chosen, std::span<char*> arguments);
 void add_ls(CLI::App& program, Action& chosen);
 void add_audit(CLI::App& program, Action& chosen);
+void add_stat(CLI::App& program, Action& chosen);
 void add_doctor(CLI::App& program, Action& chosen);
 
 }  // namespace hufu::cli

@@ -17,6 +17,7 @@ constexpr const char* kFooter = R"(Examples:
   hufu share model.bin -o key        share a file's bytes until Ctrl-C
   hufu open @key --sha256            in another process: map them, no copy, hash them
   hufu ls                            what is shared now, by whom, held by how many
+  hufu stat                          what each process asked for, and what that takes
   hufu audit show --tail 20          who got what, who was refused and why
   hufu doctor                        what is missing on this machine, and the command that mends it
 
@@ -73,6 +74,7 @@ int main(int argc, char** argv) {
     hufu::cli::add_share(program, chosen);
     hufu::cli::add_open(program, chosen, arguments);
     hufu::cli::add_ls(program, chosen);
+    hufu::cli::add_stat(program, chosen);
     hufu::cli::add_audit(program, chosen);
     hufu::cli::add_doctor(program, chosen);
     try {

@@ -105,6 +105,31 @@ typedef void (*hufuIpcMemCallback)(const char* publicId, hufuIpcMemEvent event, 
 ACL_FUNC_VISIBILITY aclError hufuIpcMemSetCallback(const char* key, hufuIpcMemCallback fn,
                                                    void* arg);
 
+// ---- Usage
+
+typedef struct hufuUsageInfo {
+  size_t structSize;
+  int32_t pid;
+  uint32_t uid;
+  char name[17];  // as in /proc/PID/comm
+  uint32_t device;
+  uint64_t charged;  // bytes of its blocks there, by the broker's books
+  // What the process says of itself; bytes where nothing else is said.
+  uint64_t requested;      // asked for in blocks
+  uint64_t reserved;       // what those blocks take: reserved - requested is lost to rounding
+  uint64_t blocks;         // how many
+  uint64_t pieces;         // small requests, rounded
+  uint64_t chunks;         // what those are cut from
+  uint64_t warm;           // freed blocks, kept for reuse
+  uint64_t spare;          // blocks made ahead
+  uint64_t hugeFallbacks;  // how many blocks so far were to be of huge pages and are of small ones
+} hufuUsageInfo;
+
+// What this user's processes use, one entry for each process and device that it uses; root sees
+// all. Writes at most capacity entries, out may be null when that is 0; *count is how many there
+// are. The caller sets structSize in out[0].
+ACL_FUNC_VISIBILITY aclError hufuUsageList(hufuUsageInfo* out, size_t capacity, size_t* count);
+
 // ---- Exportability
 
 typedef struct hufuExportability {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -110,6 +111,7 @@ audit::Type type_asked(wire::Kind kind) {
     case wire::Kind::kReport:
     case wire::Kind::kBye:
     case wire::Kind::kList:
+    case wire::Kind::kUsage:
     case wire::Kind::kEvent:
       return audit::Type::kTripwire;
   }
@@ -223,6 +225,7 @@ Answer Core::repeat(Asking& asking, const wire::Request& request) {
   if (const auto* hello = std::get_if<wire::Hello>(&request.body); hello && reply_to(*hello)) {
     take(session.board->reader());
     take(life_.reader());
+    take(session.usage->writer());
   } else if (const auto* mint = std::get_if<wire::Mint>(&request.body)) {
     if (const auto minted = reply_to(*mint)) {
       for (std::uint32_t i = 0; i < minted->count; ++i) {
@@ -262,9 +265,14 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   if (!status) return refuse_system(asking, audit::Type::kTripwire, status.error());
   auto life = life_.reader();
   if (!life) return refuse_system(asking, audit::Type::kTripwire, life.error());
+  auto usage = os::ReportedView::make("hufu-usage", wire::kUsagePageBytes);
+  if (!usage) return refuse_system(asking, audit::Type::kTripwire, usage.error());
+  auto writer = usage->writer();
+  if (!writer) return refuse_system(asking, audit::Type::kTripwire, writer.error());
   std::array<std::uint8_t, 16> secret{};
   ::randombytes_buf(secret.data(), secret.size());
   ledger_.greet(asking.session, std::move(*board), hash_of(secret));
+  asking.session.usage = std::make_unique<os::ReportedView>(std::move(*usage));
   if (twin) {
     end(*twin);
     superseded_.push_back(*twin);
@@ -282,6 +290,7 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   Answer result = reply<wire::Hello>(asking, body);
   result.fds.push_back(std::move(*status));
   result.fds.push_back(std::move(*life));
+  result.fds.push_back(std::move(*writer));
   return result;
 }
 
@@ -892,6 +901,40 @@ wire::ListReply Core::listing_of(const Share& share) {
                    : wire::ShareState::kExporterGone;
   body.owner_name = share.exporter.name;
   body.imports = share.imports;
+  return body;
+}
+
+Answer Core::answer(Asking& asking, const wire::Usage& usage) {
+  const std::uint32_t uid = asking.session.uid();
+  // The next device of the session asked about last, then the sessions behind it.
+  std::uint32_t device = usage.session == 0 ? 0 : usage.device + 1;
+  const Session* session = ledger_.greeted_from(usage.session);
+  for (; session != nullptr; session = ledger_.greeted_from(session->id + 1)) {
+    if (session->id != usage.session) device = 0;
+    const bool visible = session->uid() == uid || uid == 0;
+    for (; visible && device < options_.devices; ++device) {
+      const wire::UsageReply body = usage_of(*session, device);
+      const wire::UsageCounts none{};
+      const bool used = body.charged != 0 || std::memcmp(&body.counts, &none, sizeof(none)) != 0;
+      if (used) return reply<wire::Usage>(asking, body);
+    }
+  }
+  return reply<wire::Usage>(asking, wire::UsageReply{});
+}
+
+wire::UsageReply Core::usage_of(const Session& session, std::uint32_t device) const {
+  wire::UsageReply body{};
+  body.session = session.id;
+  body.device = device;
+  body.pid = session.who.connected.pid;
+  body.uid = session.uid();
+  body.name = session.who.name;
+  body.charged = ledger_.charged(session, device);
+  if (session.usage == nullptr) return body;  // A session from before the broker's restart.
+  std::array<std::uint64_t, wire::kUsageCounts> words{};
+  for (std::size_t i = 0; i < words.size(); ++i)
+    words[i] = session.usage->word(device * wire::kUsageCounts + i);
+  body.counts = std::bit_cast<wire::UsageCounts>(words);
   return body;
 }
 

@@ -105,6 +105,7 @@ class Core {
   Answer answer(Asking& asking, const wire::Stat& stat);
   Answer answer(Asking& asking, const wire::Report& report);
   Answer answer(Asking& asking, const wire::List& list);
+  Answer answer(Asking& asking, const wire::Usage& usage);
   Answer answer(Asking& asking, const wire::Bye& bye);
 
   // Blocks that fit; and what they need, and what there is.
@@ -157,6 +158,7 @@ class Core {
   // To whoever watches the share and has an agent.
   void tell(const Share& share, wire::EventKind what);
   wire::ListReply listing_of(const Share& share);
+  wire::UsageReply usage_of(const Session& session, std::uint32_t device) const;
 
   CoreOptions options_;
   KeySeal seal_;

@@ -617,6 +617,37 @@ TEST_F(Repeat, OfAnEarlierRequestIsOutOfOrder) {
   EXPECT_EQ(core_->ledger().used(0), 4096U);
 }
 
+TEST_F(Broker, UsageIsForTheSameUser) {
+  mint(kExporter);
+  const auto mine = ok<wire::Usage>(ask(kImporter, wire::Usage{}));
+  ASSERT_TRUE(mine);
+  EXPECT_EQ(mine->session, kExporter);
+  EXPECT_EQ(mine->pid, pid_of(kExporter));
+  EXPECT_EQ(mine->charged, 4096U);
+  const auto end = ok<wire::Usage>(
+      ask(kImporter, wire::Usage{.session = mine->session, .device = mine->device}));
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->session, 0U);
+
+  // Another user's process is told of nobody.
+  constexpr SessionId kOther = 7;
+  const os::Credentials stranger{.pid = pid_of(kOther), .uid = 1001, .gid = 1001};
+  os::PeerIdentity peer;
+  peer.connected = stranger;
+  peer.pidfs_inode = 5000 + kOther;
+  peer.pidfd = std::move(*os::open_pidfd(::getpid()));
+  ASSERT_FALSE(core_->open(kOther, std::move(peer)));
+  const auto asked = [&](const auto& body) {
+    using R = std::decay_t<decltype(body)>;
+    const auto frame = wire::encode(wire::Protocol<R>::kKind, 0, ++request_, body);
+    return ok<R>(core_->handle(kOther, frame.view(), stranger));
+  };
+  ASSERT_TRUE(asked(wire::Hello{}));
+  const auto theirs = asked(wire::Usage{});
+  ASSERT_TRUE(theirs);
+  EXPECT_EQ(theirs->session, 0U);
+}
+
 TEST_F(Broker, WhatWasNotDeliveredIsTakenBack) {
   const std::string key = export_block(mint(kExporter));
   const Answer answer = ask(kImporter, import_of(key));

@@ -78,6 +78,24 @@ void Ledger::uncount(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_
   if (found->second == Usage{}) usage_.erase(found);
 }
 
+const Session* Ledger::greeted_from(SessionId first) const {
+  const Session* found = nullptr;
+  for (const auto& [id, session] : sessions_) {
+    if (!session.greeted || id < first) continue;
+    if (found == nullptr || id < found->id) found = &session;
+  }
+  return found;
+}
+
+std::uint64_t Ledger::charged(const Session& session, std::uint32_t device) const {
+  std::uint64_t bytes = 0;
+  for (const BlockId id : session.blocks) {
+    const Block& block = blocks_.at(id);
+    if (block.device == device) bytes += block.size;
+  }
+  return bytes;
+}
+
 std::optional<SessionId> Ledger::twin_of(const Session& session) const {
   if (session.who.pidfs_inode == 0) return std::nullopt;
   for (const auto& [id, other] : sessions_) {

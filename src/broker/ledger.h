@@ -35,6 +35,7 @@
 #include "broker/status_board.h"
 #include "os/memfd.h"
 #include "os/process.h"
+#include "os/reported.h"
 #include "policy/decide.h"
 #include "wire/codec.h"
 #include "wire/message.h"
@@ -62,6 +63,7 @@ struct Session {
   std::set<ShareId> exported;                  // Live shares of its blocks.
   std::map<ShareId, StatusBoard::Place> held;  // Imported, with the word that speaks of it.
   std::unique_ptr<StatusBoard> board;          // From HELLO on.
+  std::unique_ptr<os::ReportedView> usage;     // What it says it uses; from HELLO on.
   SecretHash secret_hash{};                    // Of what ATTACH and a resume must know.
   std::set<ShareId> watched;                   // Of those it exported or holds.
   SessionId agent = 0;                         // The connection that is told of events; 0: none.
@@ -171,6 +173,10 @@ class Ledger {
 
   Session& open_session(SessionId id, os::PeerIdentity who);
   Session* session(SessionId id);
+  // The greeted session with the smallest id from `first` on.
+  const Session* greeted_from(SessionId first) const;
+  // Of the session's blocks on the device.
+  std::uint64_t charged(const Session& session, std::uint32_t device) const;
   std::size_t sessions() const { return sessions_.size(); }
   // HELLO was answered.
   void greet(Session& session, StatusBoard board, const SecretHash& secret_hash);

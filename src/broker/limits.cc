@@ -6,7 +6,7 @@ namespace hufu::broker {
 namespace {
 
 constexpr std::uint64_t kOwn = 512;
-constexpr std::uint64_t kPerSession = 5;  // Two sockets, two pidfds, the status memory.
+constexpr std::uint64_t kPerSession = 6;  // Two sockets, two pidfds, status memory, usage page.
 
 }  // namespace
 

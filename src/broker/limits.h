@@ -5,8 +5,8 @@
 //
 //   hard limit of descriptors
 //   |  the broker's own  |  one per block          |  sessions: socket, pidfd, status memory, and |
-//   |  512               |  half of the rest       |  the agent's socket and pidfd; list entries |
-//   |                    |  (D4)                   |  too where the kernel has no pidfs |
+//   |  512               |  half of the rest       |  usage page, the agent's socket and pidfd;  |
+//   |                    |  (D4)                   |  list entries too without pidfs             |
 //
 // Every quota has a Reason of its own (base/reason.h), so that the refusal names the limit.
 

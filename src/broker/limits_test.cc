@@ -25,7 +25,7 @@ TEST(BrokerLimits, AllOfThemTogetherFitTheDescriptors) {
       const auto limits = limits_within({}, descriptors, pidfs);
       ASSERT_TRUE(limits);
       const std::uint64_t most =
-          limits->blocks + 5 * limits->sessions_per_uid + (pidfs ? 0 : limits->listed_per_uid);
+          limits->blocks + 6 * limits->sessions_per_uid + (pidfs ? 0 : limits->listed_per_uid);
       ASSERT_LE(most + 512, descriptors) << descriptors;
       ASSERT_GT(limits->sessions_per_uid, 20U);
       ASSERT_GT(limits->listed_per_uid, 100U);

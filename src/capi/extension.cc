@@ -44,6 +44,28 @@ void give(Struct* out, size_t size, Struct answer) {
   std::memcpy(out, &answer, std::min(size, sizeof(Struct)));
 }
 
+// An array whose element grew since its caller was compiled has that caller's stride.
+template <class Struct, class Ask, class Fill>
+Result<void> give_list(Struct* out, size_t capacity, size_t* count, Ask ask, Fill fill) {
+  if (count == nullptr) return null_argument("count");
+  if (out == nullptr && capacity != 0) return null_argument("out");
+  size_t size = 0;
+  if (capacity != 0) {
+    if (auto good = check_size(*out); !good) return good;
+    size = out->structSize;
+  }
+  const auto runtime = Runtime::get();
+  if (!runtime) return runtime.error();
+  const auto found = ask(**runtime);
+  if (!found) return found.error();
+  auto* place = reinterpret_cast<char*>(out);
+  for (size_t i = 0; i < std::min(capacity, found->size()); ++i, place += size) {
+    give(reinterpret_cast<Struct*>(place), size, fill((*found)[i]));
+  }
+  *count = found->size();
+  return {};
+}
+
 template <size_t N>
 void set_text(char (&out)[N], std::string_view text) {
   const size_t size = std::min(text.size(), N - 1);
@@ -89,6 +111,25 @@ std::optional<hufuIpcMemEvent> event_of(EventKind what) {
   return std::nullopt;
 }
 
+hufuUsageInfo usage_of(const hufu::wire::UsageReply& reply) {
+  hufuUsageInfo info{};
+  info.pid = reply.pid;
+  info.uid = reply.uid;
+  set_text(info.name,
+           std::string_view(reply.name.data(), ::strnlen(reply.name.data(), reply.name.size())));
+  info.device = reply.device;
+  info.charged = reply.charged;
+  info.requested = reply.counts.requested;
+  info.reserved = reply.counts.reserved;
+  info.blocks = reply.counts.blocks;
+  info.pieces = reply.counts.pieces;
+  info.chunks = reply.counts.chunks;
+  info.warm = reply.counts.warm;
+  info.spare = reply.counts.spare;
+  info.hugeFallbacks = reply.counts.fallbacks;
+  return info;
+}
+
 hufu::Error fail_key() {
   return fail(Errc::kInvalidValue, Reason::kKeyMalformed,
               "key is not {} characters of base64url; pass the text that aclrtIpcMemGetExportKey "
@@ -112,24 +153,19 @@ aclError hufuIpcMemGetPublicId(const char* key, char publicId[HUFU_PUBLIC_ID_SIZ
 
 aclError hufuShareList(hufuShareInfo* out, size_t capacity, size_t* count) {
   return answer([&]() -> Result<void> {
-    if (count == nullptr) return null_argument("count");
-    if (out == nullptr && capacity != 0) return null_argument("out");
-    size_t size = 0;
-    if (capacity != 0) {
-      if (auto good = check_size(*out); !good) return good;
-      size = out->structSize;
-    }
-    const auto runtime = Runtime::get();
-    if (!runtime) return runtime.error();
-    auto shares = (*runtime)->client().list();
-    if (!shares) return shares.error();
-    std::erase_if(*shares, [](const auto& share) { return share.state != ShareState::kLive; });
-    auto* place = reinterpret_cast<char*>(out);  // A caller's older struct makes a shorter stride.
-    for (size_t i = 0; i < std::min(capacity, shares->size()); ++i, place += size) {
-      give(reinterpret_cast<hufuShareInfo*>(place), size, info_of((*shares)[i]));
-    }
-    *count = shares->size();
-    return {};
+    const auto live = [](Runtime& runtime) {
+      auto shares = runtime.client().list();
+      if (shares) std::erase_if(*shares, [](const auto& share) { return share.state != ShareState::kLive; });
+      return shares;
+    };
+    return give_list(out, capacity, count, live, info_of);
+  });
+}
+
+aclError hufuUsageList(hufuUsageInfo* out, size_t capacity, size_t* count) {
+  return answer([&]() -> Result<void> {
+    return give_list(
+        out, capacity, count, [](Runtime& runtime) { return runtime.client().usage(); }, usage_of);
   });
 }
 

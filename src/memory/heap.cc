@@ -70,14 +70,15 @@ bool Retired::lent() const {
 }
 
 Heap::Heap(PageSource& source, int devices, Hugetlb huge_pages)
-    : source_(source), huge_pages_(huge_pages), reserve_(source) {
+    : source_(source), huge_pages_(huge_pages), usage_(devices), reserve_(source, usage_) {
+  source.count_in(&usage_);
   slabs_.reserve(static_cast<std::size_t>(devices));
   for (int device = 0; device < devices; ++device) {
-    slabs_.push_back(std::make_unique<Slab>(device, reserve_, registry_));
+    slabs_.push_back(std::make_unique<Slab>(device, reserve_, registry_, usage_));
   }
 }
 
-Heap::~Heap() = default;
+Heap::~Heap() { source_.count_in(nullptr); }
 
 Result<void*> Heap::allocate(int device, const Plan& plan) {
   if (device < 0 || static_cast<std::size_t>(device) >= slabs_.size()) {
@@ -111,9 +112,12 @@ Result<void*> Heap::allocate_block(int device, const Plan& plan) {
   auto block =
       obtain({.device = device, .size = plan.file_size, .page = plan.page, .hugetlb = hugetlb});
   if (lacks_memory(block) && plan.may_fall_back) {
-    return allocate_block(device, on_small_pages(plan));
+    auto small = allocate_block(device, on_small_pages(plan));
+    if (small) usage_.change(device, {{Usage::kFallbacks, 1}});
+    return small;
   }
   if (!block) return block.error();
+  const bool fell_back = plan.page != PageSize::k4KiB && block->pages() == os::Pages::kSmall;
   const Region region{.base = block->base(),
                       .mapped = plan.file_size,
                       .reported = plan.reported_size,
@@ -123,8 +127,12 @@ Result<void*> Heap::allocate_block(int device, const Plan& plan) {
                       .kind = RegionKind::kBlock};
   {
     const std::lock_guard lock(mutex_);
-    blocks_.try_emplace(region.base, Entry{.block = std::move(*block)});
+    blocks_.try_emplace(region.base, Entry{.block = std::move(*block), .asked = plan.asked});
   }
+  usage_.change(device, {{Usage::kRequested, static_cast<std::int64_t>(plan.asked)},
+                         {Usage::kReserved, static_cast<std::int64_t>(plan.file_size)},
+                         {Usage::kBlocks, 1},
+                         {Usage::kFallbacks, fell_back ? 1 : 0}});
   registry_.add(region);
   return reinterpret_cast<void*>(region.base);
 }
@@ -181,6 +189,10 @@ Result<Retired> Heap::retire_block(const Region& region) {
   export_ended_.wait(lock, [&] { return entry.exports_on_their_way == 0; });
   auto node = blocks_.extract(region.base);
   lock.unlock();
+  usage_.change(region.device,
+                {{Usage::kRequested, -static_cast<std::int64_t>(node.mapped().asked)},
+                 {Usage::kReserved, -static_cast<std::int64_t>(region.mapped)},
+                 {Usage::kBlocks, -1}});
   // Out of the registry before its addresses can be given to somebody else.
   registry_.remove(region.base);
   return Retired(&reserve_, std::move(node.mapped().block));

@@ -41,6 +41,7 @@
 #include "memory/size_rules.h"
 #include "memory/slab.h"
 #include "memory/source.h"
+#include "memory/usage.h"
 
 namespace hufu::memory {
 
@@ -144,6 +145,9 @@ class Heap {
   // In a forked child, which has none of its parent's memory. Takes no lock.
   static void forget_after_fork() { Slab::forget_after_fork(); }
 
+  // What its memory is used for.
+  Usage& usage() { return usage_; }
+
   // For memory that others own and enter themselves: imports, host memory.
   AddressRegistry& registry() { return registry_; }
   const AddressRegistry& registry() const { return registry_; }
@@ -151,6 +155,7 @@ class Heap {
  private:
   struct Entry {
     Block block;
+    std::uint64_t asked = 0;
     BlockState state = BlockState::kLive;
     int exports_on_their_way = 0;
   };
@@ -162,6 +167,7 @@ class Heap {
 
   PageSource& source_;
   const Hugetlb huge_pages_;
+  Usage usage_;
   Reserve reserve_;
   AddressRegistry registry_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // By device.

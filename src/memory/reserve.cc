@@ -21,6 +21,7 @@ std::optional<Block> Reserve::take(const BlockSpec& spec) {
     if (found == blocks_.end()) return std::nullopt;
     bytes_ -= found->length();
     taken.splice(taken.begin(), blocks_, found);
+    count(taken.front(), -1);
   }
   taken.front().mark_reused();
   return std::move(taken.front());
@@ -38,11 +39,15 @@ void Reserve::keep(Block block) {
     if (begins) {  // All of them are older still.
       ending.swap(blocks_);
       bytes_ = 0;
+      for (const Block& old : ending)
+        count(old, -1);
     }
     bytes_ += kept.front().length();
+    count(kept.front(), 1);
     blocks_.splice(blocks_.begin(), kept);
     while (bytes_ > kMaxBytes || blocks_.size() > kMaxBlocks) {
       bytes_ -= blocks_.back().length();
+      count(blocks_.back(), -1);
       ending.splice(ending.begin(), blocks_, std::prev(blocks_.end()));
     }
   }
@@ -56,11 +61,18 @@ std::uint64_t Reserve::give_back() {
     const std::lock_guard lock(mutex_);
     ending.swap(blocks_);
     bytes = std::exchange(bytes_, 0);
+    for (const Block& block : ending)
+      count(block, -1);
   }
   // Whoever waits for the capacity waits for this, and not for unmapping.
   for (Block& block : ending)
     block.give_back();
   return bytes;
+}
+
+void Reserve::count(const Block& block, std::int64_t sign) const {
+  usage_.change(block.spec().device,
+                {{Usage::kWarm, sign * static_cast<std::int64_t>(block.length())}});
 }
 
 std::uint64_t Reserve::bytes(int device) const {

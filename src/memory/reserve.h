@@ -26,6 +26,7 @@
 #include "base/result.h"
 #include "memory/block.h"
 #include "memory/source.h"
+#include "memory/usage.h"
 
 namespace hufu::memory {
 
@@ -35,8 +36,8 @@ class Reserve {
   // Each is a descriptor of the broker's and some entries of this process's map.
   static constexpr std::size_t kMaxBlocks = 512;
 
-  // `source` outlives this.
-  explicit Reserve(PageSource& source) : source_(source) {}
+  // Both outlive this.
+  Reserve(PageSource& source, Usage& usage) : source_(source), usage_(usage) {}
 
   Result<Block> obtain(const BlockSpec& spec);
 
@@ -53,9 +54,11 @@ class Reserve {
   using Blocks = std::list<Block>;
 
   std::optional<Block> take(const BlockSpec& spec);
+  void count(const Block& block, std::int64_t sign) const;
   bool is_stale(const Block& block) const { return block.session() != source_.session(); }
 
   PageSource& source_;
+  Usage& usage_;
   mutable std::mutex mutex_;
   Blocks blocks_;  // The newest first.
   std::uint64_t bytes_ = 0;

@@ -162,11 +162,12 @@ inline std::optional<Slab::Place> Slab::locate(const Region& chunk, std::uintptr
                .offset_in_slot = offset - offset_of(books->stride(), slot)};
 }
 
-Slab::Slab(int device, Reserve& reserve, AddressRegistry& registry)
+Slab::Slab(int device, Reserve& reserve, AddressRegistry& registry, Usage& usage)
     : device_(device),
       number_(slabs_made.fetch_add(1) + 1),
       reserve_(reserve),
       registry_(registry),
+      usage_(usage),
       anchor_(std::make_shared<Anchor>()),
       mutex_(anchor_->mutex) {
   anchor_->slab = this;
@@ -322,12 +323,15 @@ Result<void> Slab::fill(Bin& bin, std::size_t size_class) {
   }
   Books& books = *here.open.back();
   if (&books == here.idle) here.idle = nullptr;
+  std::int64_t taken = 0;
   const std::size_t half = std::max<std::size_t>(bin_limit(size_class) / 2, 1);
   while (bin.count < half && !books.free.empty()) {
     bin.slots[bin.count++] = {.books = &books, .index = books.free.back(), .life = books.life};
     books.free.pop_back();
     ++books.away;
+    ++taken;
   }
+  count_pieces(size_class, taken);
   if (books.free.empty()) close(books);
   return {};
 }
@@ -350,12 +354,16 @@ void Slab::put(const Slot& slot) {
 // The oldest go back to their chunks.
 void Slab::drain(Bin& bin, std::size_t keep, Blocks& ending) {
   const std::size_t back = bin.count - std::min(keep, bin.count);
+  if (back == 0) return;
+  const std::size_t size_class = bin.slots[0].books->size_class;
+  std::int64_t returned = 0;
   for (std::size_t i = 0; i < back; ++i) {
     const Slot& slot = bin.slots[i];
     Books& books = *slot.books;
     if (!books.block || books.life != slot.life) continue;
     if (books.free.empty()) open(books);
     books.free.push_back(slot.index);
+    ++returned;
     if (--books.away != 0) continue;
     // One stays, so that a program that frees and allocates in turn stays off the reserve.
     Books*& idle = classes_[books.size_class].idle;
@@ -365,6 +373,7 @@ void Slab::drain(Bin& bin, std::size_t keep, Blocks& ending) {
       end_chunk(books, ending);
     }
   }
+  count_pieces(size_class, -returned);
   std::copy(bin.slots.begin() + back, bin.slots.begin() + bin.count, bin.slots.begin());
   bin.count -= back;
 }
@@ -383,6 +392,7 @@ Slab::Books* Slab::add_chunk(std::size_t size_class, Block block) {
     if (usable) books.free.push_back(static_cast<std::uint16_t>(slot));
   }
   books.block.emplace(std::move(block));
+  usage_.change(device_, {{Usage::kChunks, std::int64_t{kChunkBytes}}});
   open(books);
   registry_.add({.base = books.block->base(),
                  .mapped = kChunkBytes,
@@ -421,7 +431,14 @@ bool Slab::end_chunk(Books& books, Blocks& ending) {
   registry_.remove(books.block->base());
   ending.push_back(std::move(*books.block));
   books.block.reset();
+  usage_.change(device_, {{Usage::kChunks, -std::int64_t{kChunkBytes}}});
+  count_pieces(books.size_class, -static_cast<std::int64_t>(books.away));
   return true;
+}
+
+void Slab::count_pieces(std::size_t size_class, std::int64_t pieces) {
+  const auto stride = static_cast<std::int64_t>(kStrides[size_class]);
+  usage_.change(device_, {{Usage::kPieces, pieces * stride}});
 }
 
 void Slab::keep(Blocks ending) {

@@ -47,6 +47,7 @@
 #include "memory/address_registry.h"
 #include "memory/block.h"
 #include "memory/reserve.h"
+#include "memory/usage.h"
 
 namespace hufu::memory {
 
@@ -54,8 +55,8 @@ inline constexpr std::uint64_t kChunkBytes = 256 * kKiB;
 
 class Slab {
  public:
-  // Chunks come from `reserve` and are entered in `registry`; both outlive the slab.
-  Slab(int device, Reserve& reserve, AddressRegistry& registry);
+  // Chunks come from `reserve` and are entered in `registry`. All outlive the slab.
+  Slab(int device, Reserve& reserve, AddressRegistry& registry, Usage& usage);
   ~Slab();
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
@@ -152,12 +153,14 @@ class Slab {
   bool end_chunk(Books& books, Blocks& ending);
   void open(Books& books);
   void close(Books& books);
-  void keep(Blocks ending);  // Not under the mutex.
+  void count_pieces(std::size_t size_class, std::int64_t pieces);  // Into or out of threads' hands.
+  void keep(Blocks ending);                                        // Not under the mutex.
 
   const int device_;
   const std::uint64_t number_;  // No two slabs of a process, or of its parents, share one.
   Reserve& reserve_;
   AddressRegistry& registry_;
+  Usage& usage_;
   const std::shared_ptr<Anchor> anchor_;
   std::mutex& mutex_;  // The anchor's.
   std::deque<Books> books_;

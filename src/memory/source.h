@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "memory/usage.h"
 #include "os/memfd.h"
 
 namespace hufu::memory {
@@ -73,6 +74,9 @@ class PageSource {
   // The heap begins to keep freed blocks: whoever may ask for them must find somebody who listens.
   // False: there is nobody, so nothing may be kept.
   virtual bool reserve_begins() { return true; }
+
+  // What the source keeps ready is to be counted there from now on, and nothing was kept before.
+  virtual void count_in(Usage* /*usage*/) {}
 
   // Ends what the source itself has ready beyond what it gave out; how many bytes that was.
   virtual std::uint64_t give_back_spares() { return 0; }

@@ -26,6 +26,7 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
       memory::Minted minted = std::move(found->minted);
       spares_.erase(std::next(found).base());
       spare_bytes_ -= spec.size;
+      count(spec, -1);
       return minted;
     }
     batch = batch_for(spec);
@@ -47,6 +48,7 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
     share::Client::Minted& spare = (*minted)[i];
     spares_.push_back({.spec = spec, .session = session, .minted = minted_of(std::move(spare))});
     spare_bytes_ += spec.size;
+    count(spec, 1);
   }
   return minted_of(std::move(minted->front()));
 }
@@ -67,8 +69,20 @@ void BrokerSource::forget_stale() {
   std::erase_if(spares_, [&](const Spare& spare) {
     if (spare.session == session) return false;
     spare_bytes_ -= spare.spec.size;
+    count(spare.spec, -1);
     return true;
   });
+}
+
+void BrokerSource::count_in(memory::Usage* usage) {
+  const std::lock_guard lock(mutex_);
+  usage_ = usage;
+}
+
+void BrokerSource::count(const memory::BlockSpec& spec, std::int64_t sign) const {
+  if (usage_ == nullptr) return;
+  usage_->change(spec.device,
+                 {{memory::Usage::kSpare, sign * static_cast<std::int64_t>(spec.size)}});
 }
 
 void BrokerSource::give_back(std::uint64_t id, memory::Lent lent) {
@@ -83,6 +97,8 @@ std::uint64_t BrokerSource::give_back_spares() {
     const std::lock_guard lock(mutex_);
     forget_stale();
     ending.swap(spares_);
+    for (const Spare& spare : ending)
+      count(spare.spec, -1);
     bytes = std::exchange(spare_bytes_, 0);
     last_batch_ = 0;
   }

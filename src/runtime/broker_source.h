@@ -36,6 +36,7 @@ class BrokerSource final : public memory::PageSource {
   Result<memory::Capacity> capacity(int device) override;
   std::uint64_t session() const override { return client_.generation(); }
   bool reserve_begins() override { return agent_.listen().has_value(); }
+  void count_in(memory::Usage* usage) override;
   std::uint64_t give_back_spares() override;
 
  private:
@@ -48,12 +49,14 @@ class BrokerSource final : public memory::PageSource {
   // How many to mint for this request, the one that is asked for among them.
   std::size_t batch_for(const memory::BlockSpec& spec);
   void forget_stale();
+  void count(const memory::BlockSpec& spec, std::int64_t sign) const;
 
   share::Client& client_;
   share::Agent& agent_;
   mutable std::mutex mutex_;
   std::vector<Spare> spares_;  // The newest last.
   std::uint64_t spare_bytes_ = 0;
+  memory::Usage* usage_ = nullptr;
   memory::BlockSpec last_spec_{};
   std::size_t last_batch_ = 0;
 };

@@ -77,8 +77,12 @@ Runtime::Runtime(Parts parts)
       streams_(deferred_),
       heap_(*source_, parts.devices, parts.huge_pages),
       sharing_(heap_, *client_) {
+  static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
   host_memory().attach(heap_.registry());
   agent_.on_return([this] { heap_.give_back_reserve(); });
+  client_->report_usage_with([this](std::shared_ptr<os::ReportedMemory> memory) {
+    heap_.usage().report_to(std::move(memory));
+  });
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::make() {

@@ -71,6 +71,8 @@ std::string_view word_of(wire::Kind kind) {
       return "BYE";
     case wire::Kind::kList:
       return "LIST";
+    case wire::Kind::kUsage:
+      return "USAGE";
     case wire::Kind::kEvent:
       return "EVENT";
   }
@@ -201,6 +203,8 @@ struct Client::State {
   std::unordered_map<std::uint64_t, std::uint64_t> blocks;
   Session session{};
   std::shared_ptr<const Status> status;
+  std::shared_ptr<os::ReportedMemory> usage;
+  UsageWriter usage_writer;
   std::int32_t gone_pid = 0;  // The broker of the session before.
   // How the last call failed: by the broker's end, which is not silence, nor a descriptor that we
   // lost ourselves. Only then may a request be repeated.
@@ -458,6 +462,10 @@ Result<void> Client::State::ensure_session() {
     if (!words) return give_up(words.error());
     auto life = os::PublishedView::map(fds[1].get(), wire::kLifePageBytes);
     if (!life) return give_up(life.error());
+    auto reported = os::ReportedMemory::map(fds[2].get(), wire::kUsagePageBytes);
+    if (!reported) return give_up(reported.error());
+    usage = std::make_shared<os::ReportedMemory>(std::move(*reported));
+    if (usage_writer) usage_writer(usage);
     status = std::make_shared<const Status>(Status{std::move(*words), std::move(*life)});
     session = {.instance = reply.instance,
                .peer_pid = reply.peer_pid,
@@ -801,6 +809,27 @@ Result<wire::ListReply> Client::watch(std::uint64_t share, wire::WatchMode mode)
 Result<Client::Line> Client::attach() {
   const std::lock_guard lock(state_->mutex);
   return state_->attach();
+}
+
+Result<std::vector<wire::UsageReply>> Client::usage() {
+  constexpr std::size_t kMost = std::size_t{64} * 65536;
+  const std::lock_guard lock(state_->mutex);
+  std::vector<wire::UsageReply> found;
+  wire::Usage next{};
+  while (found.size() < kMost) {
+    const auto reply = state_->call(next, std::string("listing of usage"), true);
+    if (!reply) return reply.error();
+    if (reply->session == 0) break;
+    next = {.session = reply->session, .device = reply->device, .reserved = 0};
+    found.push_back(*reply);
+  }
+  return found;
+}
+
+void Client::report_usage_with(UsageWriter writer) {
+  const std::lock_guard lock(state_->mutex);
+  state_->usage_writer = std::move(writer);
+  if (state_->usage) state_->usage_writer(state_->usage);
 }
 
 void Client::report(Reason reason, const void* address, std::uint64_t size) {

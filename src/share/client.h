@@ -25,6 +25,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "os/published.h"
+#include "os/reported.h"
 #include "share/address.h"
 #include "wire/message.h"
 
@@ -108,6 +109,12 @@ class Client {
   Result<wire::ListPidReply> list_process(const char* key, std::uint64_t pidfs_inode);
   Result<wire::StatReply> stat(std::uint32_t device);
   Result<std::vector<wire::ListReply>> list();
+  Result<std::vector<wire::UsageReply>> usage();
+
+  // Gets the memory in which this process says what it uses: this session's, and then each new
+  // one's, as it begins. Called under a lock of the client's.
+  using UsageWriter = std::function<void(std::shared_ptr<os::ReportedMemory>)>;
+  void report_usage_with(UsageWriter writer);
 
   // How an export or import of this process is. With kStart its events go to attach()'s socket
   // from now on.

@@ -22,6 +22,7 @@
 
 #include "base/unique_fd.h"
 #include "os/published.h"
+#include "os/reported.h"
 #include "os/socket.h"
 #include "share/address.h"
 #include "wire/codec.h"
@@ -138,6 +139,7 @@ class FakeBroker {
     std::vector<UniqueFd> fds;
     fds.push_back(std::move(*words_.reader()));
     fds.push_back(std::move(*life_.reader()));
+    fds.push_back(std::move(*os::ReportedView::make("test", wire::kUsagePageBytes)->writer()));
     return fds;
   }
   // Says of an import granted with this reply that it is good.

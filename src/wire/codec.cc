@@ -79,6 +79,8 @@ bool well_formed(const Report& report) { return report.reserved == 0 && report.r
 bool well_formed(const Free&) { return true; }
 bool well_formed(const Close&) { return true; }
 bool well_formed(const List&) { return true; }
+
+bool well_formed(const Usage& usage) { return usage.reserved == 0; }
 bool well_formed(const Bye&) { return true; }
 
 template <class T>
@@ -148,6 +150,8 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
       return decode_body<Bye>(header, body);
     case Kind::kList:
       return decode_body<List>(header, body);
+    case Kind::kUsage:
+      return decode_body<Usage>(header, body);
     case Kind::kAttach:
       return decode_body<Attach>(header, body);
     case Kind::kWatch:

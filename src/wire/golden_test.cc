@@ -240,6 +240,25 @@ std::vector<Said> the_session() {
                          .imports = 3};
   reply("list_reply", 9, listed, List{});
 
+  ask("usage_request", 11, Usage{.session = 1, .device = 0, .reserved = 0});
+  reply("usage_reply", 11,
+        UsageReply{.session = 2,
+                   .device = 1,
+                   .pid = 4001,
+                   .uid = 1000,
+                   .reserved = 0,
+                   .name = {'l', 'o', 'a', 'd', 'e', 'r'},
+                   .charged = 8192 + 2 * kMiB,
+                   .counts = {.requested = 8000 + 2 * kMiB,
+                              .reserved = 8192 + 2 * kMiB,
+                              .blocks = 2,
+                              .pieces = 192,
+                              .chunks = 256 * kKiB,
+                              .warm = 4096,
+                              .spare = 4096,
+                              .fallbacks = 1}},
+        Usage{});
+
   ask("watch_request", 10, Watch{.key = key, .share = 0, .mode = WatchMode::kStart, .reserved = 0});
   reply("watch_reply", 10, listed, Watch{});
   said.push_back({"event",
@@ -401,6 +420,19 @@ std::vector<Layout> every_layout() {
        sizeof(Report),
        {FIELD(Report, reason), FIELD(Report, reserved), FIELD(Report, address),
         FIELD(Report, size)}},
+      {"Usage",
+       sizeof(Usage),
+       {FIELD(Usage, session), FIELD(Usage, device), FIELD(Usage, reserved)}},
+      {"UsageCounts",
+       sizeof(UsageCounts),
+       {FIELD(UsageCounts, requested), FIELD(UsageCounts, reserved), FIELD(UsageCounts, blocks),
+        FIELD(UsageCounts, pieces), FIELD(UsageCounts, chunks), FIELD(UsageCounts, warm),
+        FIELD(UsageCounts, spare), FIELD(UsageCounts, fallbacks)}},
+      {"UsageReply",
+       sizeof(UsageReply),
+       {FIELD(UsageReply, session), FIELD(UsageReply, device), FIELD(UsageReply, pid),
+        FIELD(UsageReply, uid), FIELD(UsageReply, reserved), FIELD(UsageReply, name),
+        FIELD(UsageReply, charged), FIELD(UsageReply, counts)}},
       {"List", sizeof(List), {FIELD(List, after)}},
       {"ListReply",
        sizeof(ListReply),
@@ -441,6 +473,7 @@ TEST(WireDocument, NumbersTheKindsAsTheCodeDoes) {
       {"WATCH", Kind::kWatch},      {"REPORT", Kind::kReport},
       {"BYE", Kind::kBye},          {"LIST", Kind::kList},
       {"EVENT", Kind::kEvent},      {"LIST_PROCESS", Kind::kListProcess},
+      {"USAGE", Kind::kUsage},
   };
   const auto rows = table_behind("## Kinds");
   ASSERT_EQ(rows.size(), kinds.size());

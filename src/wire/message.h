@@ -44,6 +44,7 @@ enum class Kind : std::uint16_t {
   kBye = 13,          // Ends a session in good order.
   kList = 14,         // Walks the live exports that the asker may see.
   kEvent = 15,        // Broker to agent, without being asked.
+  kUsage = 16,        // Walks what the processes that the asker may see say they use.
   kListProcess = 20,  // Adds a process to an export's whitelist, by its inode.
 };
 
@@ -92,17 +93,22 @@ struct HelloReply {
 
 // ---- Status memory: what the broker says without being asked ----
 //
-// Two read-only descriptors come with HELLO's reply, in this order:
+// Three descriptors come with HELLO's reply, in this order:
 //   the session's status memory, kStatusBytes of 64-bit words, one for each of its imports (word 0
 //   is not used): generation in the upper 48 bits, StatusState in the lower 16. IMPORT's reply
 //   names the word and the value it has while the import is good; a cached import compares it
 //   whole;
 //   the broker's life page: its first 32 bits are a robust lock held by the broker; the kernel sets
-//   FUTEX_OWNER_DIED in it when the broker ends.
+//   FUTEX_OWNER_DIED in it when the broker ends;
+//   the session's usage page, writable: kUsageCounts 64-bit words for each device, in which the
+//   client says what it uses its memory for (UsageCounts). The broker passes them on and believes
+//   nothing.
 inline constexpr std::uint32_t kStatusWords = 8192;
 inline constexpr std::size_t kStatusBytes = kStatusWords * sizeof(std::uint64_t);
 inline constexpr std::size_t kLifePageBytes = 4096;
-inline constexpr std::size_t kHelloDescriptors = 2;
+inline constexpr std::size_t kUsagePageBytes = 4096;
+inline constexpr std::size_t kUsageCounts = 8;
+inline constexpr std::size_t kHelloDescriptors = 3;
 
 enum class StatusState : std::uint16_t { kFree = 0, kLive = 1, kEnded = 2, kRevoked = 3 };
 
@@ -296,6 +302,36 @@ struct ListReply {
   std::uint64_t imports;  // So far, also by those who have let go since.
 };
 
+// What one process says it uses one device's memory for. Bytes where nothing else is said.
+struct UsageCounts {
+  std::uint64_t requested;  // By the program, in blocks.
+  std::uint64_t reserved;   // Of those blocks.
+  std::uint64_t blocks;     // How many.
+  std::uint64_t pieces;     // Of small requests, rounded to their strides.
+  std::uint64_t chunks;     // That those are cut from.
+  std::uint64_t warm;       // Of freed blocks that are kept for reuse.
+  std::uint64_t spare;      // Of blocks minted ahead.
+  std::uint64_t
+      fallbacks;  // How many blocks so far were to be of huge pages and are of small ones.
+};
+
+struct Usage {
+  std::uint64_t session;  // 0 to begin; then the `session` and `device` of the last reply.
+  std::uint32_t device;
+  std::uint32_t reserved;
+};
+
+struct UsageReply {
+  std::uint64_t session;  // 0: no more, and the rest is zero.
+  std::uint32_t device;
+  std::int32_t pid;
+  std::uint32_t uid;
+  std::uint32_t reserved;
+  std::array<char, 16> name;
+  std::uint64_t charged;  // Bytes of the session's blocks there, by the broker's own books.
+  UsageCounts counts;     // The process's word.
+};
+
 // BYE has no body, and neither have the answers to FREE, WITHDRAW, CLOSE and BYE.
 struct Empty {};
 
@@ -341,6 +377,10 @@ static_assert(Body<StatReply> && sizeof(StatReply) == 48);
 static_assert(Body<Report> && sizeof(Report) == 24);
 static_assert(Body<List> && sizeof(List) == 8);
 static_assert(Body<ListReply> && sizeof(ListReply) == 104);
+static_assert(sizeof(UsageCounts) == kUsageCounts * sizeof(std::uint64_t));
+static_assert(64 * sizeof(UsageCounts) == kUsagePageBytes, "every device has its counts");
+static_assert(Body<Usage> && sizeof(Usage) == 16);
+static_assert(Body<UsageReply> && sizeof(UsageReply) == 112);
 static_assert(Body<Refusal> && sizeof(Refusal) == 40);
 static_assert(Body<Empty>);
 
@@ -416,6 +456,11 @@ template <>
 struct Protocol<Watch> {
   static constexpr Kind kKind = Kind::kWatch;
   using Reply = ListReply;
+};
+template <>
+struct Protocol<Usage> {
+  static constexpr Kind kKind = Kind::kUsage;
+  using Reply = UsageReply;
 };
 struct Bye {};
 template <>

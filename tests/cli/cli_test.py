@@ -354,6 +354,27 @@ class Audit(CliTest):
         self.assertIn("ends_early", missing.stdout)
 
 
+class Stat(CliTest):
+    def test_shows_what_was_asked_for_beside_what_it_takes(self):
+        child, _ = self.share(self.file())
+        document = json.loads(self.done("stat", "--json"))
+        (process,) = [p for p in document["processes"] if p["pid"] == child.pid]
+        self.assertEqual(process["requested"], ODD_SIZE)
+        self.assertEqual(process["waste"], process["reserved"] - ODD_SIZE)
+        self.assertGreaterEqual(process["waste"], 0)
+        self.assertEqual(process["blocks"]["count"], 1)
+        for number in ("warm", "spare", "huge_page_fallbacks", "in_use"):
+            self.assertIn(number, process)
+        self.assertEqual(document["devices"][0]["in_use"], process["in_use"])
+        text = self.done("stat")
+        self.assertIn("REQUESTED", text)
+        self.assertIn(str(child.pid), text)
+
+    def test_without_a_broker_nothing_is_used_and_none_is_started(self):
+        self.assertIn("nothing is used", self.hufu("stat").stderr)
+        self.assertEqual(json.loads(self.done("stat", "--json"))["processes"], [])
+
+
 class Doctor(CliTest):
     def test_names_broker_limits_kernel_and_huge_pages(self):
         self.share(self.file())
@@ -400,7 +421,7 @@ class Doctor(CliTest):
 
 class Speech(CliTest):
     def test_every_help_has_examples_and_exit_codes(self):
-        for command in ((), ("share",), ("open",), ("ls",), ("doctor",), ("audit",),
+        for command in ((), ("share",), ("open",), ("ls",), ("stat",), ("doctor",), ("audit",),
                         ("audit", "show"), ("audit", "verify"), ("audit", "path")):
             with self.subTest(command):
                 text = self.done(*command, "--help")

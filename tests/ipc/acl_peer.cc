@@ -3,9 +3,11 @@
 #include <linux/capability.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,6 +76,22 @@ std::string memory_in_use() {
   std::size_t total = 0;
   const aclError code = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total);
   return said(code, fmt::format("{} {}", free, total));
+}
+
+// Of the process `pid` on device 0: requested, reserved, blocks, pieces, chunks, warm, spare,
+// fallbacks, charged. All zeros when the broker lists nothing of it.
+std::string usage_of(std::int32_t pid) {
+  std::array<hufuUsageInfo, 64> found{};
+  found[0].structSize = sizeof(hufuUsageInfo);
+  std::size_t count = 0;
+  const aclError code = hufuUsageList(found.data(), found.size(), &count);
+  hufuUsageInfo of_pid{};
+  for (const hufuUsageInfo& usage : found) {
+    if (usage.pid == pid && usage.device == 0) of_pid = usage;
+  }
+  return said(code, fmt::format("{} {} {} {} {} {} {} {} {}", of_pid.requested, of_pid.reserved,
+                                of_pid.blocks, of_pid.pieces, of_pid.chunks, of_pid.warm,
+                                of_pid.spare, of_pid.hugeFallbacks, of_pid.charged));
 }
 
 std::string malloc_until_refused(std::uint64_t size, std::uint64_t most) {
@@ -223,11 +241,25 @@ std::string answer(const Words& words) {
         aclrtMalloc(&address, number(1), static_cast<aclrtMemMallocPolicy>(number(2)));
     return said(code, address);
   }
+  if (verb == "usage") return usage_of(std::stoi(words.at(1)));
   if (verb == "malloc-until-refused") return malloc_until_refused(number(1), number(2));
   if (verb == "malloc-host") {
     void* address = nullptr;
     const aclError code = aclrtMallocHost(&address, number(1));
     return said(code, address);
+  }
+  if (verb == "fork-and-allocate") {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      void* address = nullptr;
+      const bool done = aclrtSetDevice(0) == ACL_SUCCESS &&
+                        aclrtMalloc(&address, number(1), ACL_MEM_MALLOC_NORMAL_ONLY) == ACL_SUCCESS;
+      ::_exit(done ? 0 : 1);
+    }
+    int status = 0;
+    return ::waitpid(child, &status, 0) == child && status == 0 ? "0 done"
+                                                                : "error the child failed";
   }
   if (verb == "lock-all") return lock_all(number(1));
   if (verb == "free") return said(aclrtFree(pointer(words.at(1))));
@@ -409,6 +441,19 @@ std::uint64_t AclPeer::used() {
   must("meminfo");
   const Answer info = must("meminfo");
   return info.value(1) - info.value(0);
+}
+
+AclPeer::Usage AclPeer::usage_of(const AclPeer& other) {
+  const Answer answer = must(fmt::format("usage {}", other.pid()));
+  return {.requested = answer.value(0),
+          .reserved = answer.value(1),
+          .blocks = answer.value(2),
+          .pieces = answer.value(3),
+          .chunks = answer.value(4),
+          .warm = answer.value(5),
+          .spare = answer.value(6),
+          .fallbacks = answer.value(7),
+          .charged = answer.value(8)};
 }
 
 }  // namespace hufu::test

@@ -54,6 +54,12 @@ class AclPeer {
   // Bytes of device 0 that are in use, by anybody. See WireSession::stat().
   std::uint64_t used();
 
+  // What the broker tells this process of another one's use of device 0.
+  struct Usage {
+    std::uint64_t requested, reserved, blocks, pieces, chunks, warm, spare, fallbacks, charged;
+  };
+  Usage usage_of(const AclPeer& other);
+
   pid_t pid() const { return helper.pid(); }
   Ending kill() { return helper.kill(); }
 

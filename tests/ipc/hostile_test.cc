@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
+#include "os/reported.h"
 #include "support/audit_reader.h"
 #include "support/probe.h"
 #include "support/test_broker.h"
@@ -230,6 +231,37 @@ TEST(Capacity, ThatIsWaitedForKeepsNobodyElseWaiting) {
   EXPECT_GT(served, 0);
   EXPECT_EQ(asker.receive<wire::Mint>().reason(), Reason::kCapacity);
   EXPECT_TRUE(asker.ask(wire::Stat{}).body);
+}
+
+// What a process says of itself is passed on as such, and changes nothing else.
+TEST(UsagePage, HoldsOnlyWhatItsProcessClaims) {
+  TestBroker broker;
+  broker.start();
+  WireClient liar(broker.socket());
+  auto hello = liar.ask(wire::Hello{});
+  ASSERT_TRUE(hello.body);
+  ASSERT_EQ(hello.fds.size(), wire::kHelloDescriptors);
+  const int fd = hello.fds[2].get();
+  EXPECT_EQ(::ftruncate(fd, 0), -1) << "the broker would fault";
+  {
+    auto page = os::ReportedMemory::map(fd, wire::kUsagePageBytes);
+    ASSERT_TRUE(page) << page.error().what();
+    for (std::size_t i = 0; i < page->words(); ++i)
+      page->word(i).store(~std::uint64_t{0});
+  }
+  std::uint64_t walked = 0;
+  wire::Usage next{};
+  for (;;) {
+    const auto reply = liar.ask(next);
+    ASSERT_TRUE(reply.body);
+    if (reply.body->session == 0) break;
+    EXPECT_EQ(reply.body->counts.requested, ~std::uint64_t{0});
+    EXPECT_EQ(reply.body->charged, 0U);
+    next = {.session = reply.body->session, .device = reply.body->device};
+    ++walked;
+  }
+  EXPECT_EQ(walked, 2U) << "devices there are, and none that are only claimed";
+  EXPECT_EQ(liar.ask(wire::Stat{}).body->used, 0U);
 }
 
 TEST(SlowReader, ThatNeverTakesItsDescriptorsIsCutOff) {

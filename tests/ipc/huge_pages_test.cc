@@ -148,6 +148,7 @@ TEST_F(P52, RequiredPagesThatAreNotThereFailWhenAllocatedAndAWishTakesSmallOnes)
   ASSERT_TRUE(small.ok()) << small.text;
   EXPECT_EQ(page_of(strict, small.value()), 4096U);
   strict.fill(small.value(), too_many, 1);  // All of it is there: no signal later.
+  EXPECT_EQ(strict.usage_of(strict).fallbacks, 1U);
 }
 
 TEST_F(P52, RequiredPagesThatAreThereAreTaken) {
@@ -158,6 +159,7 @@ TEST_F(P52, RequiredPagesThatAreThereAreTaken) {
   EXPECT_EQ(smaps_kib(strict.pid(), block, "KernelPageSize"), 2048U);
   const std::uint64_t wished = strict.allocate(kHuge, ACL_MEM_MALLOC_HUGE_FIRST);
   EXPECT_EQ(page_of(strict, wished), kHuge);
+  EXPECT_EQ(strict.usage_of(strict).fallbacks, 0U);
 }
 
 TEST_F(P52, AllThatIsReservedCanBeHadAndNoMore) {
