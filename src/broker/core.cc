@@ -98,6 +98,7 @@ audit::Type type_asked(wire::Kind kind) {
     case wire::Kind::kListProcess:
       return audit::Type::kListAdd;
     case wire::Kind::kWithdraw:
+    case wire::Kind::kEndAll:
       return audit::Type::kWithdraw;
     case wire::Kind::kClose:
       return audit::Type::kCloseClaimed;
@@ -762,6 +763,24 @@ Answer Core::answer(Asking& asking, const wire::Withdraw& withdraw) {
   tell(*found.share, wire::EventKind::kExportEnded);
   ledger_.end_share(*found.share);
   return reply<wire::Withdraw>(asking, {});
+}
+
+Answer Core::answer(Asking& asking, const wire::EndAll& end) {
+  const Block* block = ledger_.block(end.block);
+  if (block == nullptr || block->owner != asking.session.id) {
+    return refuse(asking, audit::Type::kWithdraw, no(Reason::kUnknownBlock, end.block));
+  }
+  const std::vector<ShareId> live(block->shares.begin(), block->shares.end());
+  for (const ShareId id : live) {
+    Share& share = *ledger_.share(id);
+    audit::Record record =
+        record_of(audit::Type::kWithdraw, audit::Outcome::kInfo, asking.session, asking.request);
+    describe(record, share, *block);
+    (void)recorded(record);
+    tell(share, wire::EventKind::kExportEnded);
+    ledger_.end_share(share);
+  }
+  return reply<wire::EndAll>(asking, {});
 }
 
 Answer Core::answer(Asking& asking, const wire::ListPid& list) {

@@ -98,6 +98,7 @@ class Core {
   Answer answer(Asking& asking, const wire::Free& free);
   Answer answer(Asking& asking, const wire::Export& request);
   Answer answer(Asking& asking, const wire::Withdraw& withdraw);
+  Answer answer(Asking& asking, const wire::EndAll& end);
   Answer answer(Asking& asking, const wire::Import& import);
   Answer answer(Asking& asking, const wire::Close& close);
   Answer answer(Asking& asking, const wire::ListPid& list);

@@ -49,6 +49,7 @@ class Block {
   // this process once is never used for anything else.
   void mark_exported(std::uint64_t used);
   Lent lent() const { return lent_; }
+  void end_keys() { source_->end_keys(id_); }
 
  private:
   Block(PageSource* source, const BlockSpec& spec, std::uint64_t id, os::GuardedMapping mapping);

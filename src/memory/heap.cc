@@ -69,6 +69,10 @@ bool Retired::lent() const {
   return block != nullptr && block->lent() == Lent::kOnce;
 }
 
+void Retired::end_keys() {
+  if (lent()) std::get<Block>(memory_).end_keys();
+}
+
 Heap::Heap(PageSource& source, int devices, Hugetlb huge_pages)
     : source_(source), huge_pages_(huge_pages), usage_(devices), reserve_(source, usage_) {
   source.count_in(&usage_);

@@ -73,8 +73,9 @@ class Retired {
   Retired& operator=(const Retired&) = delete;
 
   int device() const;
-  // Of a block that was lent: keys to it live until the end.
+  // Of a block that was lent: keys to it live until the end, or until end_keys().
   bool lent() const;
+  void end_keys();
 
  private:
   friend class Heap;

@@ -38,6 +38,7 @@ class CountingSource final : public PageSource {
     ++mints;
     return source_.mint(spec);
   }
+  void end_keys(std::uint64_t id) override { source_.end_keys(id); }
   void give_back(std::uint64_t id, Lent lent) override {
     given_back.push_back(id);
     source_.give_back(id, lent);

@@ -66,6 +66,9 @@ class PageSource {
   // cannot fail in a way that the caller could mend, so it answers nothing.
   virtual void give_back(std::uint64_t id, Lent lent) = 0;
 
+  // No key of the block can be imported once this returns; it goes on being charged and used.
+  virtual void end_keys(std::uint64_t id) = 0;
+
   virtual Result<Capacity> capacity(int device) = 0;
 
   // Grows when whoever counted the blocks is gone: what was minted before counts nowhere any more.
@@ -93,6 +96,7 @@ class LocalSource final : public PageSource {
 
   Result<Minted> mint(const BlockSpec& spec) override;
   void give_back(std::uint64_t id, Lent lent) override;
+  void end_keys(std::uint64_t /*id*/) override {}  // There are none.
   Result<Capacity> capacity(int device) override;
 
  private:

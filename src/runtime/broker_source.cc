@@ -90,6 +90,10 @@ void BrokerSource::give_back(std::uint64_t id, memory::Lent lent) {
   static_cast<void>(client_.free(id, lent == memory::Lent::kOnce).has_value());
 }
 
+void BrokerSource::end_keys(std::uint64_t id) {
+  static_cast<void>(client_.end_all(id).has_value());  // As above.
+}
+
 std::uint64_t BrokerSource::give_back_spares() {
   std::vector<Spare> ending;
   std::uint64_t bytes = 0;

@@ -33,6 +33,7 @@ class BrokerSource final : public memory::PageSource {
 
   Result<memory::Minted> mint(const memory::BlockSpec& spec) override;
   void give_back(std::uint64_t id, memory::Lent lent) override;
+  void end_keys(std::uint64_t id) override;
   Result<memory::Capacity> capacity(int device) override;
   std::uint64_t session() const override { return client_.generation(); }
   bool reserve_begins() override { return agent_.listen().has_value(); }

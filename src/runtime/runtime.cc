@@ -147,6 +147,7 @@ Result<void> Runtime::deallocate(const void* pointer) {
   }
   // Looked at now, when nobody finds the address any more.
   auto work = streams_.under_way(retired->device());
+  if (!work.empty()) retired->end_keys();  // The block's end would, and comes later.
   deferred_.end_after(std::move(work), std::move(*retired));
   return {};
 }

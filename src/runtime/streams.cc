@@ -19,6 +19,7 @@ constexpr std::uintptr_t kMostCount = (std::uintptr_t{1} << (48 - kCountShift)) 
 
 // The process's, and not in a Streams: a forked child has its parent's numbers behind it.
 constinit std::atomic<std::uintptr_t> handles_made{0};
+constinit std::atomic<std::uint64_t> streams_made{1};
 
 std::uintptr_t number_of(StreamHandle handle) { return reinterpret_cast<std::uintptr_t>(handle); }
 
@@ -57,7 +58,7 @@ struct Queued {
   std::uint64_t ticket;
 };
 struct OwnWork {
-  const Streams* of;
+  std::uint64_t of;  // Which Streams: a number, because another one may come to lie where it lay.
   std::vector<Queued> queued;
 };
 constinit thread_local OwnWork* own_work = nullptr;
@@ -67,17 +68,17 @@ void forget_own_work(void* mine) {
   delete static_cast<OwnWork*>(mine);
 }
 
-OwnWork& own_work_of(const Streams& streams) {
+OwnWork& own_work_of(std::uint64_t streams) {
   if (own_work == nullptr) {
     static const pthread_key_t key = [] {
       pthread_key_t made{};
       ::pthread_key_create(&made, forget_own_work);
       return made;
     }();
-    own_work = new OwnWork{.of = &streams, .queued = {}};
+    own_work = new OwnWork{.of = streams, .queued = {}};
     ::pthread_setspecific(key, own_work);
   }
-  if (own_work->of != &streams) *own_work = {.of = &streams, .queued = {}};  // A parent's.
+  if (own_work->of != streams) *own_work = {.of = streams, .queued = {}};  // A parent's.
   return *own_work;
 }
 
@@ -90,7 +91,7 @@ Error fail_stream(StreamHandle handle) {
               handle);
 }
 
-Streams::Streams(Deferred& deferred) : deferred_(deferred) {}
+Streams::Streams(Deferred& deferred) : deferred_(deferred), number_(streams_made.fetch_add(1)) {}
 
 Streams::~Streams() {
   for (Stream& stream : streams_)
@@ -290,7 +291,7 @@ std::vector<Stamp> Streams::under_way(std::optional<int> device) {
 
 void Streams::remember_own(const Stream& stream, std::uintptr_t handle,
                            std::uint64_t ticket) const {
-  auto& queued = own_work_of(*this).queued;
+  auto& queued = own_work_of(number_).queued;
   const auto same = std::find_if(queued.begin(), queued.end(),
                                  [&](const Queued& other) { return other.stream == &stream; });
   if (same != queued.end()) {
@@ -302,7 +303,7 @@ void Streams::remember_own(const Stream& stream, std::uintptr_t handle,
 }
 
 void Streams::wait_for_own() const {
-  if (own_work == nullptr || own_work->of != this) return;
+  if (own_work == nullptr || own_work->of != number_) return;
   for (const Queued& own : own_work->queued) {
     // A stream that was destroyed is nobody's to wait for: it may stand still for ever.
     if (Stream* stream = find(own.handle)) stream->wait_done(own.ticket, {});

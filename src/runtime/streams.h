@@ -105,6 +105,7 @@ class Streams {
   Progress& take_lane();
 
   Deferred& deferred_;
+  const std::uint64_t number_;  // Of this Streams in the process.
   std::mutex mutex_;            // Of making streams.
   std::deque<Stream> streams_;  // Never one less.
   std::array<std::atomic<Stream*>, kPlaces> places_{};

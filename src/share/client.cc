@@ -53,6 +53,8 @@ std::string_view word_of(wire::Kind kind) {
       return "EXPORT";
     case wire::Kind::kWithdraw:
       return "WITHDRAW";
+    case wire::Kind::kEndAll:
+      return "END_ALL";
     case wire::Kind::kImport:
       return "IMPORT";
     case wire::Kind::kClose:
@@ -712,6 +714,17 @@ Result<void> Client::withdraw(const char* key) {
   const std::lock_guard lock(state_->mutex);
   const auto reply = state_->call(wire::Withdraw{wire::key_text(key)}, what, true);
   if (!reply) return reply.error();
+  return {};
+}
+
+Result<void> Client::end_all(std::uint64_t block) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end()) return state_->unknown_block(block);
+  const auto reply = state_->call(wire::EndAll{found->second},
+                                  fmt::format("end of the keys of block {}", block), false);
+  // With its broker every key of it is gone.
+  if (!reply && !state_->broker_hung_up) return reply.error();
   return {};
 }
 

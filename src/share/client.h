@@ -95,6 +95,8 @@ class Client {
 
   Result<wire::ExportReply> export_range(const ExportRequest& request);
   Result<void> withdraw(const char* key);
+  // Every key of the block, which stays: no import succeeds after this returns.
+  Result<void> end_all(std::uint64_t block);
 
   // `access` is a hufu::Access, or 0 for whatever the export grants. The descriptor has been
   // compared with what the reply says of it.

@@ -77,6 +77,7 @@ bool well_formed(const Stat& stat) { return stat.reserved == 0; }
 bool well_formed(const Report& report) { return report.reserved == 0 && report.reason <= 0xffff; }
 
 bool well_formed(const Free&) { return true; }
+bool well_formed(const EndAll&) { return true; }
 bool well_formed(const Close&) { return true; }
 bool well_formed(const List&) { return true; }
 
@@ -134,6 +135,8 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
       return decode_body<Export>(header, body);
     case Kind::kWithdraw:
       return decode_body<Withdraw>(header, body);
+    case Kind::kEndAll:
+      return decode_body<EndAll>(header, body);
     case Kind::kImport:
       return decode_body<Import>(header, body);
     case Kind::kClose:

@@ -46,7 +46,7 @@ Frame encode(Kind kind, std::uint16_t flags, std::uint64_t request, const T& bod
 }
 
 using RequestBody = std::variant<Hello, Attach, Watch, Mint, Free, Export, Withdraw, Import, Close,
-                                 ListPid, ListProcess, Stat, Report, List, Usage, Bye>;
+                                 ListPid, ListProcess, Stat, Report, List, Usage, Bye, EndAll>;
 
 struct Request {
   std::uint64_t id = 0;

@@ -269,6 +269,8 @@ std::vector<Said> the_session() {
 
   ask("withdraw_request", 5, Withdraw{.key = key});
   reply("withdraw_reply", 5, Empty{}, Withdraw{});
+  ask("end_all_request", 11, EndAll{.block = kBlock});
+  reply("end_all_reply", 11, Empty{}, EndAll{});
   ask("free_request", 6, Free{.block = kBlock});
   reply("free_reply", 6, Empty{}, Free{});
   said.push_back({"bye_request", encode(Kind::kBye, kOneWay, 7, Empty{}), request_again});
@@ -392,6 +394,7 @@ std::vector<Layout> every_layout() {
        sizeof(ExportReply),
        {FIELD(ExportReply, key), FIELD(ExportReply, public_id), FIELD(ExportReply, share)}},
       {"Withdraw", sizeof(Withdraw), {FIELD(Withdraw, key)}},
+      {"EndAll", sizeof(EndAll), {FIELD(EndAll, block)}},
       {"Import", sizeof(Import), {FIELD(Import, key), FIELD(Import, access), FIELD(Import, flags)}},
       {"ImportReply",
        sizeof(ImportReply),
@@ -473,7 +476,7 @@ TEST(WireDocument, NumbersTheKindsAsTheCodeDoes) {
       {"WATCH", Kind::kWatch},      {"REPORT", Kind::kReport},
       {"BYE", Kind::kBye},          {"LIST", Kind::kList},
       {"EVENT", Kind::kEvent},      {"LIST_PROCESS", Kind::kListProcess},
-      {"USAGE", Kind::kUsage},
+      {"USAGE", Kind::kUsage},      {"END_ALL", Kind::kEndAll},
   };
   const auto rows = table_behind("## Kinds");
   ASSERT_EQ(rows.size(), kinds.size());

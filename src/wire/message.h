@@ -46,6 +46,7 @@ enum class Kind : std::uint16_t {
   kEvent = 15,        // Broker to agent, without being asked.
   kUsage = 16,        // Walks what the processes that the asker may see say they use.
   kListProcess = 20,  // Adds a process to an export's whitelist, by its inode.
+  kEndAll = 21,       // Ends all exports of a block, which its owner goes on using for a while.
 };
 
 enum Flag : std::uint16_t {
@@ -210,6 +211,10 @@ enum ImportFlag : std::uint32_t {
   kAsAnybody = 1,  // The exporting process asks to be judged like any other (HUFU_STRICT=cann).
 };
 
+struct EndAll {
+  std::uint64_t block;
+};
+
 struct Import {
   KeyText key;
   std::uint32_t access;  // hufu::Access; 0: whatever the export grants.
@@ -366,6 +371,7 @@ static_assert(Body<Free> && sizeof(Free) == 8);
 static_assert(Body<Export> && sizeof(Export) == 40);
 static_assert(Body<ExportReply> && sizeof(ExportReply) == 88);
 static_assert(Body<Withdraw> && sizeof(Withdraw) == 72);
+static_assert(Body<EndAll> && sizeof(EndAll) == 8);
 static_assert(Body<Import> && sizeof(Import) == 80);
 static_assert(Body<ImportReply> && sizeof(ImportReply) == 80);
 static_assert(Body<Close> && sizeof(Close) == 8);
@@ -410,6 +416,11 @@ struct Protocol<Export> {
 template <>
 struct Protocol<Withdraw> {
   static constexpr Kind kKind = Kind::kWithdraw;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<EndAll> {
+  static constexpr Kind kKind = Kind::kEndAll;
   using Reply = Empty;
 };
 template <>
