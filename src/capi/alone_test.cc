@@ -261,7 +261,7 @@ TEST_F(Alone, QueriesOfAddressesLeaveTheOutputsAloneWhenTheyFail) {
   size_t free = 17;
   EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, &free, nullptr), ACL_ERROR_INVALID_PARAM);
   EXPECT_EQ(aclrtGetMemInfo(ACL_HBM_MEM, nullptr, &size), ACL_ERROR_INVALID_PARAM);
-  EXPECT_EQ(aclrtGetMemInfo(from_c<aclrtMemAttr>(-1), &free, &size),
+  EXPECT_EQ(aclrtGetMemInfo(from_c<aclrtMemAttr>(31), &free, &size),
             ACL_ERROR_RT_INVALID_MEMORY_TYPE);
   EXPECT_EQ(free, 17U);
   EXPECT_EQ(size, 17U);

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -21,9 +22,10 @@ HostMemory& host() { return HostMemory::of_process(); }
 
 // A registry lives for as long as the books that tell it of ranges.
 AddressRegistry& attached_registry() {
-  auto* registry = new AddressRegistry();
-  host().attach(*registry);
-  return *registry;
+  static auto& all = *new std::deque<AddressRegistry>();
+  AddressRegistry& registry = all.emplace_back();
+  host().attach(registry);
+  return registry;
 }
 
 // The exit status of a forked child that runs `body`; -1 when a signal ended it.
