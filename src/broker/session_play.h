@@ -227,6 +227,8 @@ class SessionPlay {
       case 15:
         if (const std::uint64_t block = any_block(); next() % 2 == 0) {
           say(owner_of(block), wire::Free{block}, way());
+        } else if (next() % 4 == 0) {
+          say(owner_of(block), wire::EndAll{block});
         }
         break;
       case 16:
