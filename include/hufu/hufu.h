@@ -73,6 +73,21 @@ typedef struct hufuIpcMemInfo {
   uint32_t pending;  // 1: closed by this process, mapped until work that it queued is over
 } hufuIpcMemInfo;
 
+// Many ranges, keys or closes with few round trips. Each is what the single call makes of it, in
+// order, with the same checks, records and code, which goes to codes[i] (codes may be null); one
+// that fails does not keep the next from being done. The call returns the first code that is not 0.
+// keys[i] and ptrs[i] are written where codes[i] is 0. 100000 when a table is null, and nothing is
+// done; with a count of 0 nothing is looked at.
+//
+// The single calls are aclrtIpcMemGetExportKey, aclrtIpcMemImportByKey and aclrtIpcMemClose.
+ACL_FUNC_VISIBILITY aclError hufuIpcMemExportBatch(void* const* ptrs, const size_t* sizes,
+                                                   char (*keys)[65], aclError* codes, size_t count,
+                                                   uint64_t flags);
+ACL_FUNC_VISIBILITY aclError hufuIpcMemImportBatch(void** ptrs, const char* const* keys,
+                                                   aclError* codes, size_t count, uint64_t flags);
+ACL_FUNC_VISIBILITY aclError hufuIpcMemCloseBatch(const char* const* keys, aclError* codes,
+                                                  size_t count);
+
 // The state of one key, for its exporter and its importers. 507899 for anybody else, and when it is
 // over: ended, and held by nobody.
 ACL_FUNC_VISIBILITY aclError hufuIpcMemQuery(const char* key, hufuIpcMemInfo* info);

@@ -91,8 +91,10 @@ SecretHash hash_of(const std::array<std::uint8_t, 16>& secret) {
 audit::Type type_asked(wire::Kind kind) {
   switch (kind) {
     case wire::Kind::kExport:
+    case wire::Kind::kExportBatch:
       return audit::Type::kExport;
     case wire::Kind::kImport:
+    case wire::Kind::kImportBatch:
       return audit::Type::kImport;
     case wire::Kind::kListPid:
     case wire::Kind::kListProcess:
@@ -101,6 +103,7 @@ audit::Type type_asked(wire::Kind kind) {
     case wire::Kind::kEndAll:
       return audit::Type::kWithdraw;
     case wire::Kind::kClose:
+    case wire::Kind::kCloseBatch:
       return audit::Type::kCloseClaimed;
     case wire::Kind::kFree:
       return audit::Type::kFreeClaimed;
@@ -243,6 +246,16 @@ Answer Core::repeat(Asking& asking, const wire::Request& request) {
       const Share* share = ledger_.share(granted->share);
       if (share == nullptr || !share->live) return decline(asking, no(Reason::kExportEnded));
       take(os::reopen(ledger_.block(share->block)->fd.get(), static_cast<Access>(granted->access)));
+    }
+  } else if (const auto* imports = std::get_if<wire::Batch<wire::Import>>(&request.body)) {
+    const auto outcomes = reply_to(*imports);
+    for (std::size_t i = 0; outcomes && i < outcomes->items.size(); ++i) {
+      const wire::Outcome<wire::Import>& outcome = outcomes->items[i];
+      if (outcome.refusal.reason != 0) continue;
+      const Share* share = ledger_.share(outcome.reply.share);
+      if (share == nullptr || !share->live) return decline(asking, no(Reason::kExportEnded));
+      take(os::reopen(ledger_.block(share->block)->fd.get(),
+                      static_cast<Access>(outcome.reply.access)));
     }
   }
   if (!taken) return refuse_system(asking, audit::Type::kTripwire, taken.error());
@@ -726,7 +739,7 @@ Answer Core::answer(Asking& asking, const wire::Import& import) {
   Answer result = reply<wire::Import>(asking, body);
   result.fds.push_back(std::move(*fd));
   if (!repeat) {
-    result.granted = share.id;
+    result.granted.push_back(share.id);
     tell(share, wire::EventKind::kImported);
   }
   return result;
@@ -957,6 +970,32 @@ wire::UsageReply Core::usage_of(const Session& session, std::uint32_t device) co
   return body;
 }
 
+// Each as if it had come alone, so that nothing is judged in two places.
+template <class R>
+Answer Core::answer(Asking& asking, const wire::Batch<R>& batch) {
+  wire::Batch<wire::Outcome<R>> outcomes;
+  outcomes.items.reserve(batch.items.size());
+  Answer result;
+  for (const R& item : batch.items) {
+    Asking one{.session = asking.session,
+               .request = asking.request,
+               .one_way = asking.one_way,
+               .kind = wire::Protocol<R>::kKind};
+    Answer single = answer(one, item);
+    const auto decoded = wire::decode_reply<R>(single.frame->view(), asking.request);
+    wire::Outcome<R>& outcome = outcomes.items.emplace_back();
+    if (const auto* refusal = std::get_if<wire::Refusal>(&*decoded)) {
+      outcome.refusal = *refusal;
+    } else if constexpr (!std::is_same_v<R, wire::Close>) {
+      outcome.reply = std::get<typename wire::Protocol<R>::Reply>(*decoded);
+    }
+    std::ranges::move(single.fds, std::back_inserter(result.fds));
+    std::ranges::copy(single.granted, std::back_inserter(result.granted));
+  }
+  result.frame = wire::encode(asking.kind, wire::kReply, asking.request, outcomes);
+  return result;
+}
+
 Answer Core::answer(Asking& /*asking*/, const wire::Bye& /*bye*/) { return {.hang_up = true}; }
 
 void Core::undelivered(SessionId id, const Answer& answer) {
@@ -966,7 +1005,9 @@ void Core::undelivered(SessionId id, const Answer& answer) {
   for (const BlockId minted : answer.minted) {
     if (Block* block = ledger_.block(minted)) ledger_.free_block(*session, *block, gone);
   }
-  if (Share* share = answer.granted != 0 ? ledger_.share(answer.granted) : nullptr) {
+  for (const ShareId granted : answer.granted) {
+    Share* share = ledger_.share(granted);
+    if (share == nullptr) continue;
     audit::Record record =
         record_of(audit::Type::kGrantUndelivered, audit::Outcome::kInfo, *session, 0);
     describe(record, *share, *ledger_.block(share->block));

@@ -49,7 +49,7 @@ struct Answer {
   bool hang_up = false;
   bool later = false;  // There will be one; see take_ready().
   // What undelivered() would take back.
-  ShareId granted = 0;
+  std::vector<ShareId> granted;
   std::vector<BlockId> minted;
 };
 
@@ -108,6 +108,8 @@ class Core {
   Answer answer(Asking& asking, const wire::List& list);
   Answer answer(Asking& asking, const wire::Usage& usage);
   Answer answer(Asking& asking, const wire::Bye& bye);
+  template <class R>
+  Answer answer(Asking& asking, const wire::Batch<R>& batch);
 
   // Blocks that fit; and what they need, and what there is.
   Answer mint_now(Asking& asking, const wire::Mint& mint);

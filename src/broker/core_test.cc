@@ -651,7 +651,7 @@ TEST_F(Broker, UsageIsForTheSameUser) {
 TEST_F(Broker, WhatWasNotDeliveredIsTakenBack) {
   const std::string key = export_block(mint(kExporter));
   const Answer answer = ask(kImporter, import_of(key));
-  ASSERT_NE(answer.granted, 0U);
+  ASSERT_EQ(answer.granted.size(), 1U);
   core_->undelivered(kImporter, answer);
   EXPECT_TRUE(core_->ledger().share_after(0)->holders.empty());
   EXPECT_EQ(records().back().type, audit::Type::kGrantUndelivered);
@@ -701,6 +701,59 @@ TEST_F(Broker, AFloodOfRefusalsIsCountedNotWritten) {
   EXPECT_GE(written, 1000U);
   EXPECT_LT(written, 1500U);
   EXPECT_EQ(written + suppressed, static_cast<std::uint64_t>(kFlood));
+}
+
+// ---- Batches
+
+TEST_F(Broker, ABatchGrantsWhatItsItemsWouldGetAlone) {
+  const BlockId block = mint(kExporter, 8192);
+  wire::Export second = whole(block);
+  second.offset = 4096;
+  wire::Export skewed = whole(block);
+  skewed.offset = 64;
+  const std::size_t before = records().size();
+  const auto exported = ok<wire::Batch<wire::Export>>(
+      ask(kExporter, wire::Batch<wire::Export>{{whole(block), skewed, second}}));
+  ASSERT_TRUE(exported && exported->items.size() == 3);
+  EXPECT_EQ(exported->items[1].refusal.reason, static_cast<std::uint16_t>(Reason::kNotAligned));
+  EXPECT_EQ(records().size(), before + 3);
+
+  const auto text = [&](std::size_t i) {
+    const auto& key = exported->items[i].reply.key;
+    return std::string(key.begin(), key.end());
+  };
+  Answer answer =
+      ask(kImporter, wire::Batch<wire::Import>{{import_of(text(0)), import_of("none"),
+                                                import_of(text(2)), import_of(text(0))}});
+  const auto imported = ok<wire::Batch<wire::Import>>(answer);
+  ASSERT_TRUE(imported && imported->items.size() == 4);
+  EXPECT_EQ(imported->items[1].refusal.reason, static_cast<std::uint16_t>(Reason::kKeyMalformed));
+  EXPECT_EQ(imported->items[2].reply.offset, 4096U);
+  EXPECT_EQ(imported->items[3].reply.share, imported->items[0].reply.share);
+  EXPECT_EQ(answer.fds.size(), 3U);
+  EXPECT_EQ(answer.granted.size(), 2U) << "the repeat counts nothing";
+  EXPECT_EQ(records().size(), before + 7);
+
+  const auto closed = ok<wire::Batch<wire::Close>>(
+      ask(kImporter, wire::Batch<wire::Close>{{{imported->items[0].reply.share},
+                                               {imported->items[0].reply.share},
+                                               {imported->items[2].reply.share}}}));
+  ASSERT_TRUE(closed && closed->items.size() == 3);
+  EXPECT_EQ(closed->items[0].refusal.reason, 0);
+  EXPECT_EQ(closed->items[1].refusal.reason, static_cast<std::uint16_t>(Reason::kNotImported));
+  EXPECT_EQ(closed->items[2].refusal.reason, 0);
+}
+
+TEST_F(Broker, ABatchThatIsNotDeliveredIsTakenBackWhole) {
+  const BlockId block = mint(kExporter);
+  const std::string one = export_block(block);
+  const std::string two = export_block(block);
+  const Answer answer = ask(kImporter, wire::Batch<wire::Import>{{import_of(one), import_of(two)}});
+  core_->undelivered(kImporter, answer);
+  for (const Share* share = core_->ledger().share_after(0); share != nullptr;
+       share = core_->ledger().share_after(share->id)) {
+    EXPECT_TRUE(share->holders.empty());
+  }
 }
 
 // ---- Agents

@@ -154,7 +154,7 @@ void Server::serve(SessionId id) {
   if (found == connections_.end()) return;  // Closed by an earlier event of this turn.
   const int socket = found->second.socket.get();
   // One byte more than a message may have, so that a longer one is seen to be longer.
-  std::array<std::byte, wire::kMaxMessage + 1> buffer;
+  std::array<std::byte, wire::kMaxBatchMessage + 1> buffer;
   auto packet = os::receive(socket, buffer, nullptr);
   if (!packet) {
     if (packet.error().sys_errno != EAGAIN) close(id);

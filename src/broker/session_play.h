@@ -398,7 +398,7 @@ class SessionPlay {
         core_->ledger().used(0) + core_->ledger().used(1) != used) {
       trouble_ = "a repeated request was carried out again";
     }
-    if (answer.granted != 0 || !answer.minted.empty()) trouble_ = "a repetition grants";
+    if (!answer.granted.empty() || !answer.minted.empty()) trouble_ = "a repetition grants";
     if (answer.hang_up) leave(id);
   }
 
@@ -456,7 +456,7 @@ class SessionPlay {
       if (reason >= Reason::kTooManyExports && reason <= Reason::kTooManyListed) {
         ++tally_.over_quota;
       }
-      if (!answer.fds.empty() || answer.granted != 0) trouble_ = "a refusal that grants";
+      if (!answer.fds.empty() || !answer.granted.empty()) trouble_ = "a refusal that grants";
       return;
     }
     using Reply = typename wire::Protocol<R>::Reply;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "acl/acl.h"
 #include "capi/error_code.h"
@@ -25,6 +26,54 @@ static_assert(kKeyBuffer == 65, "what every client's buffer holds");
 
 constexpr StrictCode kDriverRefuses{ACL_ERROR_RT_DRV_INTERNAL_ERROR};
 
+hufu::Error fail_empty_range() {
+  return fail(Errc::kInvalidValue, Reason::kEmptyRange, "size is 0; export at least one byte");
+}
+
+Result<uint32_t> export_flags(uint64_t flags) {
+  constexpr uint64_t kAnyProcess = ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
+  constexpr uint64_t kReadOnly = HUFU_IPC_MEM_EXPORT_FLAG_READ_ONLY;
+  if ((flags & ~(kAnyProcess | kReadOnly)) != 0) {
+    return fail(Errc::kInvalidValue, Reason::kBadFlags,
+                "flags is {:#x}; pass 0 for a whitelist or {:#x} for none, with {:#x} added for "
+                "read-only importers",
+                flags, kAnyProcess, kReadOnly);
+  }
+  uint32_t wire_flags = 0;
+  if ((flags & kAnyProcess) != 0) wire_flags |= hufu::wire::kAnyProcess;
+  if ((flags & kReadOnly) != 0) wire_flags |= hufu::wire::kReadOnly;
+  return wire_flags;
+}
+
+Result<void> check_import_flags(uint64_t flags) {
+  // Peer access between devices needs no enabling here; the flag is taken and changes nothing.
+  if (flags <= ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS) return {};
+  return fail(Errc::kInvalidValue, Reason::kBadFlags, "flags is {:#x}; pass 0 or {:#x}", flags,
+              ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS);
+}
+
+// The outcomes of a batch: each one's code where the caller wants it, and the first error.
+class Outcomes {
+ public:
+  Outcomes(aclError* codes, StrictCode strict) : codes_(codes), strict_(strict) {}
+
+  void add(size_t index, const Result<void>& result) {
+    if (codes_ != nullptr) {
+      codes_[index] = result ? ACL_SUCCESS : hufu::capi::code_of(result.error(), strict_);
+    }
+    if (result || index >= first_) return;
+    first_ = index;
+    error_ = result.error();
+  }
+  Result<void> result() const { return first_ == SIZE_MAX ? Result<void>() : error_; }
+
+ private:
+  aclError* codes_;
+  StrictCode strict_;
+  size_t first_ = SIZE_MAX;
+  hufu::Error error_;
+};
+
 }  // namespace
 
 aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t len, uint64_t flags) {
@@ -32,28 +81,16 @@ aclError aclrtIpcMemGetExportKey(void* devPtr, size_t size, char* key, size_t le
       [&]() -> Result<void> {
         if (devPtr == nullptr) return null_argument("devPtr");
         if (key == nullptr) return null_argument("key");
-        if (size == 0) {
-          return fail(Errc::kInvalidValue, Reason::kEmptyRange,
-                      "size is 0; export at least one byte");
-        }
-        constexpr uint64_t kAnyProcess = ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION;
-        constexpr uint64_t kReadOnly = HUFU_IPC_MEM_EXPORT_FLAG_READ_ONLY;
-        if ((flags & ~(kAnyProcess | kReadOnly)) != 0) {
-          return fail(Errc::kInvalidValue, Reason::kBadFlags,
-                      "flags is {:#x}; pass 0 for a whitelist or {:#x} for none, with {:#x} added "
-                      "for read-only importers",
-                      flags, kAnyProcess, kReadOnly);
-        }
+        if (size == 0) return fail_empty_range();
+        const auto wire_flags = export_flags(flags);
+        if (!wire_flags) return wire_flags.error();
         const auto here = Here::get();
         if (!here) return here.error();
         if (len < kKeyBuffer) {
           return fail(Errc::kInvalidValue, Reason::kNone,
                       "len is {}; a key takes {} bytes with its NUL", len, kKeyBuffer);
         }
-        uint32_t wire_flags = 0;
-        if ((flags & kAnyProcess) != 0) wire_flags |= hufu::wire::kAnyProcess;
-        if ((flags & kReadOnly) != 0) wire_flags |= hufu::wire::kReadOnly;
-        const auto made = here->runtime->sharing().export_key(devPtr, size, wire_flags);
+        const auto made = here->runtime->sharing().export_key(devPtr, size, *wire_flags);
         if (!made) return made.error();
         std::copy(made->text.begin(), made->text.end(), key);
         return {};
@@ -90,11 +127,7 @@ aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags) 
   return answer([&]() -> Result<void> {
     if (devPtr == nullptr) return null_argument("devPtr");
     if (key == nullptr) return null_argument("key");
-    // Peer access between devices needs no enabling here; the flag is taken and changes nothing.
-    if (flags > ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS) {
-      return fail(Errc::kInvalidValue, Reason::kBadFlags, "flags is {:#x}; pass 0 or {:#x}", flags,
-                  ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS);
-    }
+    if (auto good = check_import_flags(flags); !good) return good;
     const auto here = Here::get();
     if (!here) return here.error();
     const auto imported = here->runtime->sharing().import(key);
@@ -129,5 +162,84 @@ aclError aclrtIpcMemSetAttr(const char* key, aclrtIpcMemAttrType type, uint64_t 
     const auto here = Here::get();
     if (!here) return here.error();
     return here->runtime->sharing().advise_link(key);
+  });
+}
+
+aclError hufuIpcMemExportBatch(void* const* ptrs, const size_t* sizes, char (*keys)[65],
+                               aclError* codes, size_t count, uint64_t flags) {
+  return answer(
+      [&]() -> Result<void> {
+        if (count == 0) return {};
+        if (ptrs == nullptr) return null_argument("ptrs");
+        if (sizes == nullptr) return null_argument("sizes");
+        if (keys == nullptr) return null_argument("keys");
+        const auto wire_flags = export_flags(flags);
+        if (!wire_flags) return wire_flags.error();
+        const auto here = Here::get();
+        if (!here) return here.error();
+        Outcomes outcomes(codes, kDriverRefuses);
+        std::vector<hufu::runtime::Sharing::Range> ranges;
+        std::vector<size_t> index;
+        for (size_t i = 0; i < count; ++i) {
+          if (ptrs[i] == nullptr) {
+            outcomes.add(i, null_argument("ptrs[i]"));
+          } else if (sizes[i] == 0) {
+            outcomes.add(i, fail_empty_range());
+          } else {
+            ranges.push_back({.pointer = ptrs[i], .size = sizes[i]});
+            index.push_back(i);
+          }
+        }
+        const auto made = here->runtime->sharing().export_batch(ranges, *wire_flags);
+        for (size_t i = 0; i < made.size(); ++i) {
+          outcomes.add(index[i], made[i] ? Result<void>() : Result<void>(made[i].error()));
+          if (made[i]) std::copy(made[i]->text.begin(), made[i]->text.end(), keys[index[i]]);
+        }
+        return outcomes.result();
+      },
+      kDriverRefuses);
+}
+
+aclError hufuIpcMemImportBatch(void** ptrs, const char* const* keys, aclError* codes, size_t count,
+                               uint64_t flags) {
+  return answer([&]() -> Result<void> {
+    if (count == 0) return {};
+    if (ptrs == nullptr) return null_argument("ptrs");
+    if (keys == nullptr) return null_argument("keys");
+    if (auto good = check_import_flags(flags); !good) return good;
+    const auto here = Here::get();
+    if (!here) return here.error();
+    Outcomes outcomes(codes, {});
+    std::vector<const char*> texts;
+    std::vector<size_t> index;
+    for (size_t i = 0; i < count; ++i) {
+      if (keys[i] == nullptr) {
+        outcomes.add(i, null_argument("keys[i]"));
+      } else {
+        texts.push_back(keys[i]);
+        index.push_back(i);
+      }
+    }
+    const auto imported = here->runtime->sharing().import_batch(texts);
+    for (size_t i = 0; i < imported.size(); ++i) {
+      outcomes.add(index[i], imported[i] ? Result<void>() : Result<void>(imported[i].error()));
+      if (imported[i]) ptrs[index[i]] = *imported[i];
+    }
+    return outcomes.result();
+  });
+}
+
+aclError hufuIpcMemCloseBatch(const char* const* keys, aclError* codes, size_t count) {
+  return answer([&]() -> Result<void> {
+    if (count == 0) return {};
+    if (keys == nullptr) return null_argument("keys");
+    const auto here = Here::get();
+    if (!here) return here.error();
+    Outcomes outcomes(codes, {});
+    const hufu::share::Client::ClosesTogether together(here->runtime->client());
+    for (size_t i = 0; i < count; ++i)
+      outcomes.add(i, keys[i] == nullptr ? Result<void>(null_argument("keys[i]"))
+                                         : here->runtime->close(keys[i]));
+    return outcomes.result();
   });
 }

@@ -52,6 +52,57 @@ Result<Key> Sharing::export_key(const void* pointer, std::uint64_t size, std::ui
   return key;
 }
 
+std::vector<Result<Key>> Sharing::export_batch(std::span<const Range> ranges, std::uint32_t flags) {
+  std::vector<Result<Key>> results;
+  results.reserve(ranges.size());
+  for (std::size_t from = 0; from < ranges.size(); from += wire::kMaxBatch) {
+    const auto some = ranges.subspan(from, std::min(wire::kMaxBatch, ranges.size() - from));
+    std::vector<Result<memory::Heap::ExportHold>> holds;
+    std::vector<share::Client::ExportRequest> requests;
+    holds.reserve(some.size());
+    for (const Range& range : some) {
+      const auto& hold = holds.emplace_back(heap_.begin_export(range.pointer, range.size));
+      if (!hold) {
+        report_refused_export(range.pointer, range.size, flags, hold.error().reason);
+        continue;
+      }
+      requests.push_back({.block = hold->range().block,
+                          .offset = hold->range().offset,
+                          .size = hold->range().size,
+                          .reported_size = hold->range().reported_size,
+                          .flags = flags});
+    }
+    Result<std::vector<Result<wire::ExportReply>>> replies(
+        std::vector<Result<wire::ExportReply>>{});
+    if (!requests.empty()) replies = client_.export_batch(requests);
+    std::size_t next = 0;
+    for (const auto& hold : holds) {
+      if (!hold) {
+        results.emplace_back(hold.error());
+      } else if (!replies) {
+        results.emplace_back(replies.error());
+      } else if (const auto& reply = (*replies)[next++]; !reply) {
+        results.emplace_back(reply.error());
+      } else {
+        Key key;
+        std::copy(reply->key.begin(), reply->key.end(), key.text.begin());
+        results.emplace_back(key);
+      }
+    }
+  }
+  return results;
+}
+
+std::vector<Result<void*>> Sharing::import_batch(std::span<const char* const> keys) {
+  std::vector<Result<void*>> results;
+  results.reserve(keys.size());
+  for (const auto& opened : imports_.open_batch(keys, 0)) {
+    results.push_back(opened ? Result<void*>(static_cast<void*>(opened->base))
+                             : Result<void*>(opened.error()));
+  }
+  return results;
+}
+
 void Sharing::report_refused_export(const void* pointer, std::uint64_t size, std::uint32_t flags,
                                     Reason reason) {
   if (reason != Reason::kNotAligned && reason != Reason::kOutOfRange) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "memory/heap.h"
@@ -35,6 +36,15 @@ class Sharing {
 
   // `flags` are wire::ExportFlag.
   Result<Key> export_key(const void* pointer, std::uint64_t size, std::uint32_t flags);
+
+  // Many at once, with few requests; each is as good as if it were alone, and the results are in
+  // the arguments' order. A range of no bytes is refused as export_key() refuses it.
+  struct Range {
+    const void* pointer;
+    std::uint64_t size;
+  };
+  std::vector<Result<Key>> export_batch(std::span<const Range> ranges, std::uint32_t flags);
+  std::vector<Result<void*>> import_batch(std::span<const char* const> keys);
 
   // Adds processes to the whitelist of an export of this process. Zeros are skipped.
   Result<void> list_pids(const char* key, std::span<const std::int32_t> pids);

@@ -38,6 +38,10 @@ constexpr std::uint32_t kReportsPerSecond = 100;
 
 template <class R>
 using ReplyTo = typename wire::Protocol<R>::Reply;
+template <class T>
+constexpr bool kIsBatch = false;
+template <class T>
+constexpr bool kIsBatch<wire::Batch<T>> = true;
 
 std::string_view word_of(wire::Kind kind) {
   switch (kind) {
@@ -77,6 +81,12 @@ std::string_view word_of(wire::Kind kind) {
       return "USAGE";
     case wire::Kind::kEvent:
       return "EVENT";
+    case wire::Kind::kExportBatch:
+      return "EXPORT_BATCH";
+    case wire::Kind::kImportBatch:
+      return "IMPORT_BATCH";
+    case wire::Kind::kCloseBatch:
+      return "CLOSE_BATCH";
   }
   return "request";
 }
@@ -109,6 +119,10 @@ std::string state_of_process(std::int32_t pid) {
 std::size_t descriptors_due(const wire::HelloReply&) { return wire::kHelloDescriptors; }
 std::size_t descriptors_due(const wire::MintReply& reply) { return reply.count; }
 std::size_t descriptors_due(const wire::ImportReply&) { return 1; }
+std::size_t descriptors_due(const wire::Batch<wire::Outcome<wire::Import>>& reply) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      reply.items, [](const auto& outcome) { return outcome.refusal.reason == 0; }));
+}
 template <class Reply>
 std::size_t descriptors_due(const Reply&) {
   return 0;
@@ -192,7 +206,10 @@ struct Client::State {
   template <class R>
   Result<void> tell(const R& body, int wait_ms);
 
+  void say_closes();
+
   Error unknown_block(std::uint64_t block) const;
+  Error miscounted(wire::Kind kind);
   RefusalContext context(std::string_view what) const;
 
   const BrokerAddress& address;
@@ -205,6 +222,8 @@ struct Client::State {
   std::unordered_map<std::uint64_t, std::uint64_t> blocks;
   Session session{};
   std::shared_ptr<const Status> status;
+  int collecting = 0;               // How many ClosesTogether live.
+  wire::Batch<wire::Close> closes;  // Not said yet.
   std::shared_ptr<os::ReportedMemory> usage;
   UsageWriter usage_writer;
   std::int32_t gone_pid = 0;  // The broker of the session before.
@@ -263,6 +282,7 @@ void Client::State::lose_session() {
   socket.reset();
   if (broker_pid_ != 0) gone_pid = broker_pid_;
   blocks.clear();
+  closes.items.clear();
 }
 
 Error Client::State::give_up(Error error) {
@@ -294,6 +314,14 @@ Error Client::State::silent(std::string_view what, int waited_ms) {
                       "stopped, `kill -CONT {}`, else end it (a new one is started when needed) or "
                       "raise HUFU_TIMEOUT_MS",
                       what, broker_pid_, state_of_process(broker_pid_), waited_ms, broker_pid_));
+}
+
+Error Client::State::miscounted(wire::Kind kind) {
+  return give_up(
+      fail(Errc::kUnavailable, Reason::kMalformed,
+           "{}: the broker (pid {}) answered another number of requests than were asked; "
+           "hufud and libhufu may be of different versions",
+           word_of(kind), broker_pid_));
 }
 
 Error Client::State::unknown_block(std::uint64_t block) const {
@@ -548,8 +576,10 @@ Client::State::Exchange<R> Client::State::exchange(const R& body, std::vector<Un
   const auto frame = wire::encode(kKind, 0, request, body);
   if (auto sent = transmit(frame.view(), kKind, limit_ms); !sent) return failed(sent.error());
 
-  // One byte more than any message, so that a longer one shows.
-  std::array<std::byte, wire::kMaxMessage + 1> buffer{};
+  // One byte more than the answer may have, so that a longer one shows.
+  constexpr std::size_t kLongest =
+      kIsBatch<ReplyTo<R>> ? wire::kMaxBatchMessage : wire::kMaxMessage;
+  std::array<std::byte, kLongest + 1> buffer{};
   bool starved = false;
   const auto size = await_packet(buffer, fds, kKind, &starved);
   if (!size) return failed(size.error());
@@ -581,6 +611,7 @@ Client::State::Exchange<R> Client::State::exchange(const R& body, std::vector<Un
 template <class R>
 Result<ReplyTo<R>> Client::State::call(const R& body, const Subject& subject, bool repeatable,
                                        std::vector<UniqueFd>* fds) {
+  say_closes();
   for (int tried = 0;; ++tried) {
     if (auto ready = ensure_session(); !ready) return ready.error();
     auto exchanged = exchange(body, fds);
@@ -593,6 +624,16 @@ Result<ReplyTo<R>> Client::State::call(const R& body, const Subject& subject, bo
     }
     if (fds != nullptr) fds->clear();
     if (!broker_hung_up || !repeatable || tried > 0) return exchanged.error;
+  }
+}
+
+void Client::State::say_closes() {
+  const auto collected = std::exchange(closes, {});
+  if (collected.items.empty() || !socket) return;
+  if (collected.items.size() == 1) {
+    (void)tell(collected.items.front(), limit_ms);
+  } else {
+    (void)tell(collected, limit_ms);
   }
 }
 
@@ -752,14 +793,111 @@ Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
                .status = state_->status};
 }
 
+Result<std::vector<Result<wire::ExportReply>>> Client::export_batch(
+    std::span<const ExportRequest> requests) {
+  const std::lock_guard lock(state_->mutex);
+  std::vector<Result<wire::ExportReply>> results;
+  wire::Batch<wire::Export> batch;
+  for (const ExportRequest& request : requests) {
+    const auto found = state_->blocks.find(request.block);
+    // Refused here, it would not be recorded: the broker knows no block 0, and says so.
+    batch.items.push_back({.block = found == state_->blocks.end() ? 0 : found->second,
+                           .offset = request.offset,
+                           .size = request.size,
+                           .reported_size = request.reported_size,
+                           .flags = request.flags,
+                           .reserved = 0});
+  }
+  auto reply =
+      state_->call(batch, fmt::format("export of {} ranges at once", requests.size()), false);
+  if (!reply && state_->broker_hung_up) return state_->unknown_block(requests.front().block);
+  if (!reply) return reply.error();
+  if (reply->items.size() != requests.size()) return state_->miscounted(wire::Kind::kExportBatch);
+  results.reserve(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const wire::Outcome<wire::Export>& outcome = reply->items[i];
+    if (outcome.refusal.reason == 0) {
+      results.emplace_back(outcome.reply);
+    } else if (!state_->blocks.contains(requests[i].block)) {
+      results.emplace_back(state_->unknown_block(requests[i].block));
+    } else {
+      const std::string what = fmt::format("export of {} bytes at offset {} of block {}",
+                                           requests[i].size, requests[i].offset, requests[i].block);
+      results.emplace_back(to_error(outcome.refusal, state_->context(what)));
+    }
+  }
+  return results;
+}
+
+Result<std::vector<Result<Client::Grant>>> Client::import_batch(std::span<const char* const> keys,
+                                                                std::uint32_t access) {
+  const std::lock_guard lock(state_->mutex);
+  wire::Batch<wire::Import> batch;
+  for (const char* key : keys)
+    batch.items.push_back({.key = wire::key_text(key),
+                           .access = access,
+                           .flags = state_->as_anybody ? wire::kAsAnybody : 0U});
+  std::vector<UniqueFd> fds;
+  auto reply =
+      state_->call(batch, fmt::format("import of {} keys at once", keys.size()), true, &fds);
+  if (!reply) return reply.error();
+  if (reply->items.size() != keys.size()) return state_->miscounted(wire::Kind::kImportBatch);
+  std::vector<Result<Grant>> results;
+  results.reserve(keys.size());
+  std::size_t next = 0;  // Of the descriptors.
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const wire::Outcome<wire::Import>& outcome = reply->items[i];
+    const Subject what("import", keys[i]);
+    if (outcome.refusal.reason != 0) {
+      results.emplace_back(to_error(outcome.refusal, state_->context(what.words())));
+      continue;
+    }
+    const auto give_back = [&](const Error& error) {
+      if (state_->socket) {
+        (void)state_->tell(wire::Close{outcome.reply.share}, state_->limit_ms);
+      }
+      results.emplace_back(error);
+    };
+    if (next == fds.size()) {
+      give_back(too_few_descriptors(what));
+      continue;
+    }
+    UniqueFd fd = std::move(fds[next++]);
+    if (auto granted = check_grant(fd.get(), outcome.reply, access, what); !granted) {
+      fd.reset();
+      give_back(granted.error());
+      continue;
+    }
+    results.emplace_back(Grant{.fd = std::move(fd),
+                               .reply = outcome.reply,
+                               .generation = state_->generation.load(),
+                               .status = state_->status});
+  }
+  return results;
+}
+
 void Client::close(const Held& import) {
   {
     const std::lock_guard lock(state_->mutex);
     const bool ours = state_->socket && import.generation == state_->generation.load();
     // Lost on the way, the session is lost, and the import with it.
-    if (ours) (void)state_->tell(wire::Close{import.share}, state_->limit_ms);
+    if (ours) {
+      state_->closes.items.push_back({import.share});
+      const bool full = state_->closes.items.size() == wire::kMaxBatch;
+      if (state_->collecting == 0 || full) state_->say_closes();
+    }
   }
   closed_(import.share);
+}
+
+Client::ClosesTogether::ClosesTogether(Client& client) : client_(client) {
+  const std::lock_guard lock(client_.state_->mutex);
+  ++client_.state_->collecting;
+}
+
+Client::ClosesTogether::~ClosesTogether() {
+  const std::lock_guard lock(client_.state_->mutex);
+  if (--client_.state_->collecting == 0) client_.state_->say_closes();
 }
 
 Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const std::int32_t> pids) {

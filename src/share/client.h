@@ -102,6 +102,12 @@ class Client {
   // compared with what the reply says of it.
   Result<Grant> import(const char* key, std::uint32_t access);
 
+  // Up to wire::kMaxBatch at once, each answered as if it were alone.
+  Result<std::vector<Result<wire::ExportReply>>> export_batch(
+      std::span<const ExportRequest> requests);
+  Result<std::vector<Result<Grant>>> import_batch(std::span<const char* const> keys,
+                                                  std::uint32_t access);
+
   // Nothing to do, and nothing is done, when the session has ended.
   void close(const Held& import);
 
@@ -129,6 +135,19 @@ class Client {
     std::uint64_t generation;
   };
   Result<Line> attach();
+
+  // While one lives, closes are collected, and said many in one message: at its end, or before the
+  // next request, which must come behind them.
+  class ClosesTogether {
+   public:
+    explicit ClosesTogether(Client& client);
+    ~ClosesTogether();
+    ClosesTogether(const ClosesTogether&) = delete;
+    ClosesTogether& operator=(const ClosesTogether&) = delete;
+
+   private:
+    Client& client_;
+  };
 
   // Told of each import that close() gives back, by its share. Set once, before anything is
   // imported.

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -208,24 +209,63 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
     table_->by_key.emplace(hash, entry);
   }
 
-  const auto settle = [&](const Error* error) {
-    const std::lock_guard lock(table_->mutex);
-    if (error != nullptr) {
-      entry->error = *error;
-      entry->state = Entry::State::kFailed;
-      table_->by_key.erase(hash);
-    } else {
-      entry->state = Entry::State::kOpen;
-      table_->by_base.emplace(entry->view.base, entry.get());
-      entry->counted = table_->keys.enter(hash, entry->view.base);
-      OpenKeys::reopen(entry->counted, entry->grant, 1);
-    }
-    table_->changed.notify_all();
-  };
+  return finish(entry, client_.import(key, access));
+}
 
-  auto grant = client_.import(key, access);
+std::vector<Result<Import>> Imports::open_batch(std::span<const char* const> keys,
+                                                std::uint32_t access) {
+  // Keys that nobody here has are asked for together, each once. The others, and those that are
+  // named again, come one by one behind them: nobody waits for anybody while an entry is opening.
+  std::vector<std::optional<Result<Import>>> done(keys.size());
+  std::vector<std::size_t> asked;
+  std::vector<const char*> texts;
+  std::vector<std::shared_ptr<Entry>> entries;
+  {
+    const std::lock_guard lock(table_->mutex);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const KeyHash hash = table_->hash(keys[i]);
+      if (table_->by_key.contains(hash)) continue;
+      auto entry = std::make_shared<Entry>();
+      entry->key = hash;
+      table_->by_key.emplace(hash, entry);
+      entries.push_back(std::move(entry));
+      asked.push_back(i);
+      texts.push_back(keys[i]);
+    }
+  }
+  for (std::size_t from = 0; from < asked.size(); from += wire::kMaxBatch) {
+    const std::size_t count = std::min(wire::kMaxBatch, asked.size() - from);
+    auto grants = client_.import_batch(std::span(texts).subspan(from, count), access);
+    for (std::size_t i = from; i < from + count; ++i) {
+      done[asked[i]] = finish(entries[i], grants ? std::move((*grants)[i - from])
+                                                 : Result<Client::Grant>(grants.error()));
+    }
+  }
+  std::vector<Result<Import>> results;
+  results.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    results.push_back(done[i] ? std::move(*done[i]) : open(keys[i], access));
+  return results;
+}
+
+void Imports::settle(const std::shared_ptr<Entry>& entry, const Error* error) {
+  const std::lock_guard lock(table_->mutex);
+  if (error != nullptr) {
+    entry->error = *error;
+    entry->state = Entry::State::kFailed;
+    table_->by_key.erase(entry->key);
+  } else {
+    entry->state = Entry::State::kOpen;
+    table_->by_base.emplace(entry->view.base, entry.get());
+    entry->counted = table_->keys.enter(entry->key, entry->view.base);
+    OpenKeys::reopen(entry->counted, entry->grant, 1);
+  }
+  table_->changed.notify_all();
+}
+
+Result<Import> Imports::finish(const std::shared_ptr<Entry>& entry, Result<Client::Grant> grant) {
   if (!grant) {
-    settle(&grant.error());
+    settle(entry, &grant.error());
     return grant.error();
   }
   const wire::ImportReply& reply = grant->reply;
@@ -246,7 +286,7 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
   grant->fd.reset();
   if (!mapping) {
     client_.close({reply.share, grant->generation});
-    settle(&mapping.error());
+    settle(entry, &mapping.error());
     return mapping.error();
   }
   entry->mapping = std::move(*mapping);
@@ -264,7 +304,7 @@ Result<Import> Imports::open(const char* key, std::uint32_t access) {
     table_->adopt(*entry, *grant);
   }
   if (opened_) opened_(entry->view);
-  settle(nullptr);
+  settle(entry, nullptr);
   return entry->view;
 }
 

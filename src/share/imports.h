@@ -21,6 +21,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
@@ -78,6 +80,9 @@ class Imports {
   // not granted anew: asking for more than it was opened with is refused.
   Result<Import> open(const char* key, std::uint32_t access);
 
+  // The same for many keys with few requests, in the keys' order.
+  std::vector<Result<Import>> open_batch(std::span<const char* const> keys, std::uint32_t access);
+
   // Both without a lock, for keys that are open; share/open_keys.h has the details. The address, or
   // null when open() must be asked. False when close() must be asked.
   std::byte* open_again(const char* key);
@@ -100,6 +105,10 @@ class Imports {
   friend class ClosingImport;
   struct Entry;
   struct Table;
+
+  // Maps what was granted, and lets those who wait for the entry go on.
+  Result<Import> finish(const std::shared_ptr<Entry>& entry, Result<Client::Grant> grant);
+  void settle(const std::shared_ptr<Entry>& entry, const Error* error);
 
   Client& client_;
   Opened opened_;

@@ -101,6 +101,21 @@ std::variant<Request, DecodeError> decode_body(const Header& header,
   return Request{.id = header.request, .one_way = one_way, .body = value};
 }
 
+template <class T>
+std::variant<Request, DecodeError> decode_batch(const Header& header,
+                                                std::span<const std::byte> body) {
+  const DecodeError malformed{
+      .reason = Reason::kMalformed, .request = header.request, .kind = header.kind};
+  auto batch = internal::read_batch<T>(body);
+  if (!batch) return malformed;
+  for (const T& item : batch->items) {
+    if (!well_formed(item)) return malformed;
+  }
+  const bool one_way = (header.flags & kOneWay) != 0;
+  if (one_way && !std::is_same_v<T, Close>) return malformed;
+  return Request{.id = header.request, .one_way = one_way, .body = std::move(*batch)};
+}
+
 }  // namespace
 
 Kind Request::kind() const {
@@ -110,7 +125,7 @@ Kind Request::kind() const {
 
 std::variant<Request, DecodeError> decode_request(std::span<const std::byte> packet) {
   Header header{};
-  if (packet.size() < sizeof(header) || packet.size() > kMaxMessage) return DecodeError{};
+  if (packet.size() < sizeof(header) || packet.size() > kMaxBatchMessage) return DecodeError{};
   std::memcpy(&header, packet.data(), sizeof(header));
   DecodeError error{.request = header.request, .kind = header.kind};
   if (header.version != kVersion) {
@@ -159,6 +174,12 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
       return decode_body<Attach>(header, body);
     case Kind::kWatch:
       return decode_body<Watch>(header, body);
+    case Kind::kExportBatch:
+      return decode_batch<Export>(header, body);
+    case Kind::kImportBatch:
+      return decode_batch<Import>(header, body);
+    case Kind::kCloseBatch:
+      return decode_batch<Close>(header, body);
     case Kind::kEvent:
       return error;  // Only a broker says that.
   }
@@ -169,7 +190,7 @@ namespace internal {
 
 std::optional<RawReply> decode_reply_header(std::span<const std::byte> packet, Kind kind) {
   Header header{};
-  if (packet.size() < sizeof(header) || packet.size() > kMaxMessage) return std::nullopt;
+  if (packet.size() < sizeof(header) || packet.size() > kMaxBatchMessage) return std::nullopt;
   std::memcpy(&header, packet.data(), sizeof(header));
   const bool ours = header.version == kVersion && header.size == packet.size() &&
                     header.kind == static_cast<std::uint16_t>(kind) && (header.flags & kReply) != 0;

@@ -14,7 +14,9 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/reason.h"
 #include "wire/message.h"
@@ -25,8 +27,12 @@ namespace hufu::wire {
 struct Frame {
   std::array<std::byte, kMaxMessage> bytes{};
   std::size_t size = 0;
+  std::vector<std::byte> batch;  // Instead of the two above.
 
-  std::span<const std::byte> view() const { return {bytes.data(), size}; }
+  std::span<const std::byte> view() const {
+    if (!batch.empty()) return batch;
+    return {bytes.data(), size};
+  }
 };
 
 template <Body T>
@@ -45,8 +51,28 @@ Frame encode(Kind kind, std::uint16_t flags, std::uint64_t request, const T& bod
   return frame;
 }
 
+template <class T>
+Frame encode(Kind kind, std::uint16_t flags, std::uint64_t request, const Batch<T>& body) {
+  static_assert(std::has_unique_object_representations_v<T>);
+  const BatchHead head{.count = static_cast<std::uint32_t>(body.items.size()), .reserved = 0};
+  const std::size_t items = body.items.size() * sizeof(T);
+  Frame frame;
+  frame.batch.resize(sizeof(Header) + sizeof(head) + items);
+  const Header header{.version = kVersion,
+                      .kind = static_cast<std::uint16_t>(kind),
+                      .size = static_cast<std::uint16_t>(frame.batch.size()),
+                      .flags = flags,
+                      .request = request};
+  std::byte* out = frame.batch.data();
+  std::memcpy(out, &header, sizeof(header));
+  std::memcpy(out + sizeof(header), &head, sizeof(head));
+  if (items != 0) std::memcpy(out + sizeof(header) + sizeof(head), body.items.data(), items);
+  return frame;
+}
+
 using RequestBody = std::variant<Hello, Attach, Watch, Mint, Free, Export, Withdraw, Import, Close,
-                                 ListPid, ListProcess, Stat, Report, List, Usage, Bye, EndAll>;
+                                 ListPid, ListProcess, Stat, Report, List, Usage, Bye, EndAll,
+                                 Batch<Export>, Batch<Import>, Batch<Close>>;
 
 struct Request {
   std::uint64_t id = 0;
@@ -87,6 +113,46 @@ template <class T>
 bool well_formed(const T&) {
   return true;
 }
+template <class T>
+std::optional<Batch<T>> read_batch(std::span<const std::byte> body) {
+  BatchHead head{};
+  if (body.size() < sizeof(head)) return std::nullopt;
+  std::memcpy(&head, body.data(), sizeof(head));
+  const bool sound = head.count >= 1 && head.count <= kMaxBatch && head.reserved == 0 &&
+                     body.size() == sizeof(head) + head.count * sizeof(T);
+  if (!sound) return std::nullopt;
+  Batch<T> batch{.items = std::vector<T>(head.count)};
+  std::memcpy(batch.items.data(), body.data() + sizeof(head), head.count * sizeof(T));
+  return batch;
+}
+
+template <class R>
+bool well_formed(const Outcome<R>& outcome) {
+  if (outcome.refusal.reason == 0) {
+    constexpr Refusal kNone{};
+    if (std::memcmp(&outcome.refusal, &kNone, sizeof(kNone)) != 0) return false;
+    if constexpr (sizeof(outcome) > sizeof(Refusal)) return well_formed(outcome.reply);
+    return true;
+  }
+  if constexpr (sizeof(outcome) > sizeof(Refusal)) {
+    constexpr typename Protocol<R>::Reply kNone{};
+    if (std::memcmp(&outcome.reply, &kNone, sizeof(kNone)) != 0) return false;
+  }
+  return well_formed(outcome.refusal);
+}
+
+template <class R>
+bool well_formed(const Batch<Outcome<R>>& batch) {
+  for (const Outcome<R>& outcome : batch.items) {
+    if (!well_formed(outcome)) return false;
+  }
+  return true;
+}
+
+template <class T>
+inline constexpr bool kIsBatch = false;
+template <class T>
+inline constexpr bool kIsBatch<Batch<T>> = true;
 }  // namespace internal
 
 template <class R>
@@ -101,7 +167,13 @@ std::optional<Answer<R>> decode_reply(std::span<const std::byte> packet, std::ui
     return Answer<R>{value};
   };
   if (raw->refused) return read(Refusal{});
-  return read(Reply{});
+  if constexpr (internal::kIsBatch<Reply>) {
+    auto batch = internal::read_batch<typename Reply::Item>(raw->body);
+    if (!batch || !internal::well_formed(*batch)) return std::nullopt;
+    return Answer<R>{std::move(*batch)};
+  } else {
+    return read(Reply{});
+  }
 }
 
 // What an agent connection brings.

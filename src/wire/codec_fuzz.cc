@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           return hufu::wire::encode(request->kind(), flags, request->id, body);
         },
         request->body);
-    if (frame.size != size || std::memcmp(frame.bytes.data(), data, size) != 0) std::abort();
+    if (frame.view().size() != size || std::memcmp(frame.view().data(), data, size) != 0)
+      std::abort();
   }
   // A client's door, with the same bytes as an answer to any request.
   (void)hufu::wire::decode_reply<hufu::wire::Import>(packet, 1);

@@ -123,6 +123,41 @@ TEST(DecodeRequest, AWatchNamesOneShareOneWay) {
   EXPECT_FALSE(accepted(frame_of(Watch{.share = 5, .reserved = 1})));
 }
 
+TEST(DecodeBatch, HoldsAsManyAsItSaysAndOneToSixtyFour) {
+  const auto frame_with = [](std::size_t count) {
+    return frame_of(Batch<Close>{std::vector<Close>(count, {.share = 1})});
+  };
+  EXPECT_FALSE(accepted(frame_with(0)));
+  EXPECT_TRUE(accepted(frame_with(1)));
+  EXPECT_TRUE(accepted(frame_with(kMaxBatch)));
+  EXPECT_FALSE(accepted(frame_with(kMaxBatch + 1)));
+  Frame lying = frame_with(3);
+  lying.batch[sizeof(Header)] = std::byte{2};
+  EXPECT_FALSE(accepted(lying));
+  lying.batch[sizeof(Header)] = std::byte{4};
+  EXPECT_FALSE(accepted(lying));
+}
+
+TEST(DecodeBatch, EachItemIsWellFormed) {
+  Batch<Import> batch{std::vector<Import>(3)};
+  EXPECT_TRUE(accepted(frame_of(batch)));
+  batch.items[2].flags = 0x80;
+  EXPECT_FALSE(accepted(frame_of(batch)));
+  EXPECT_TRUE(accepted(frame_of(Batch<Close>{{{.share = 1}}}, kOneWay)));
+  EXPECT_FALSE(accepted(frame_of(Batch<Export>{{{.block = 1}}}, kOneWay)));
+}
+
+TEST(DecodeBatch, AnOutcomeIsAReplyOrARefusal) {
+  const auto good = [](const Outcome<Export>& outcome) {
+    const auto frame = encode(Kind::kExportBatch, kReply, 7, Batch<Outcome<Export>>{{outcome}});
+    return decode_reply<Batch<Export>>(frame.view(), 7).has_value();
+  };
+  EXPECT_TRUE(good({.refusal = {}, .reply = {.share = 1}}));
+  EXPECT_TRUE(good({.refusal = {.reason = 41}, .reply = {}}));
+  EXPECT_FALSE(good({.refusal = {.reason = 41}, .reply = {.share = 1}}));
+  EXPECT_FALSE(good({.refusal = {.reason = 0, .number = {1}}, .reply = {.share = 1}}));
+}
+
 TEST(DecodeEvent, TakesEventsAndNothingElse) {
   const Event sent{
       .what = static_cast<std::uint32_t>(EventKind::kExporterGone), .importers = 2, .share = 5};

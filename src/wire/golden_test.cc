@@ -177,23 +177,23 @@ std::vector<Said> the_session() {
   reply("list_pid_reply", 4, ListPidReply{.added = 1, .listed = 1}, ListPid{});
 
   ask("list_process_request", 5, ListProcess{.key = key, .pidfs_inode = 0x1122334455});
+  reply("list_process_reply", 5, ListPidReply{.added = 1, .listed = 2}, ListProcess{});
 
   ask("import_request", 2, Import{.key = key, .access = 0, .flags = 0});
-  reply("import_reply", 2,
-        ImportReply{.share = kShare,
-                    .offset = 4096,
-                    .size = 4096,
-                    .reported_size = 4000,
-                    .status = status_word(3, StatusState::kLive),
-                    .slot = 1,
-                    .page = 4096,
-                    .access = static_cast<std::uint32_t>(Access::kReadWrite),
-                    .device = 1,
-                    .exporter_pid = 4001,
-                    .backing = Backing::kShmem,
-                    .reserved = {},
-                    .public_id = kPublicId},
-        Import{});
+  const ImportReply imported = {.share = kShare,
+                                .offset = 4096,
+                                .size = 4096,
+                                .reported_size = 4000,
+                                .status = status_word(3, StatusState::kLive),
+                                .slot = 1,
+                                .page = 4096,
+                                .access = static_cast<std::uint32_t>(Access::kReadWrite),
+                                .device = 1,
+                                .exporter_pid = 4001,
+                                .backing = Backing::kShmem,
+                                .reserved = {},
+                                .public_id = kPublicId};
+  reply("import_reply", 2, imported, Import{});
   said.push_back({"import_refusal",
                   encode(Kind::kImport, kReply | kRefused, 2,
                          Refusal{.reason = static_cast<std::uint16_t>(Reason::kNotListed),
@@ -273,6 +273,28 @@ std::vector<Said> the_session() {
   reply("end_all_reply", 11, Empty{}, EndAll{});
   ask("free_request", 6, Free{.block = kBlock});
   reply("free_reply", 6, Empty{}, Free{});
+  // Two of each, the second of which is refused.
+  const Refusal unknown{.reason = static_cast<std::uint16_t>(Reason::kKeyUnknown)};
+  const Export range{.block = kBlock, .offset = 4096, .size = 4000, .reported_size = 8192};
+  ask("export_batch_request", 11, Batch<Export>{{range, {.block = 1, .size = 1}}});
+  reply(
+      "export_batch_reply", 11,
+      Batch<Outcome<Export>>{
+          {{.refusal = {}, .reply = exported},
+           {.refusal = {.reason = static_cast<std::uint16_t>(Reason::kUnknownBlock), .number = {1}},
+            .reply = {}}}},
+      Batch<Export>{});
+  ask("import_batch_request", 12, Batch<Import>{{{.key = key}, {.key = key_text("x")}}});
+  reply("import_batch_reply", 12,
+        Batch<Outcome<Import>>{
+            {{.refusal = {}, .reply = imported}, {.refusal = unknown, .reply = {}}}},
+        Batch<Import>{});
+  ask("close_batch_request", 13, Batch<Close>{{{.share = kShare}, {.share = kShare + 1}}}, kOneWay);
+  reply("close_batch_reply", 13,
+        Batch<Outcome<Close>>{
+            {{.refusal = {}},
+             {.refusal = {.reason = static_cast<std::uint16_t>(Reason::kNotImported)}}}},
+        Batch<Close>{});
   said.push_back({"bye_request", encode(Kind::kBye, kOneWay, 7, Empty{}), request_again});
   return said;
 }
@@ -296,6 +318,50 @@ TEST(GoldenBytes, TheDecoderReadsThemAndNothingGetsLost) {
     const auto again = said.again(bytes, header.request);
     ASSERT_TRUE(again.has_value()) << said.name;
     EXPECT_EQ(hex(again->view()), hex(bytes)) << said.name;
+  }
+}
+
+std::map<std::string, Kind> every_kind() {
+  return {
+      {"HELLO", Kind::kHello},
+      {"ATTACH", Kind::kAttach},
+      {"MINT", Kind::kMint},
+      {"FREE", Kind::kFree},
+      {"EXPORT", Kind::kExport},
+      {"WITHDRAW", Kind::kWithdraw},
+      {"IMPORT", Kind::kImport},
+      {"CLOSE", Kind::kClose},
+      {"LIST_PID", Kind::kListPid},
+      {"STAT", Kind::kStat},
+      {"WATCH", Kind::kWatch},
+      {"REPORT", Kind::kReport},
+      {"BYE", Kind::kBye},
+      {"LIST", Kind::kList},
+      {"EVENT", Kind::kEvent},
+      {"USAGE", Kind::kUsage},
+      {"END_ALL", Kind::kEndAll},
+      {"LIST_PROCESS", Kind::kListProcess},
+      {"EXPORT_BATCH", Kind::kExportBatch},
+      {"IMPORT_BATCH", Kind::kImportBatch},
+      {"CLOSE_BATCH", Kind::kCloseBatch},
+  };
+}
+
+TEST(GoldenBytes, ThereAreSomeOfEveryKindAndOfItsReply) {
+  std::map<std::uint16_t, int> requests;
+  std::map<std::uint16_t, int> replies;
+  for (const Said& said : the_session()) {
+    Header header{};
+    std::memcpy(&header, said.frame.view().data(), sizeof(header));
+    ++((header.flags & kReply) != 0 ? replies : requests)[header.kind];
+  }
+  for (const auto& [name, kind] : every_kind()) {
+    const auto number = static_cast<std::uint16_t>(kind);
+    EXPECT_GT(requests[number], 0) << name;
+    // BYE is answered by the end, an event not at all.
+    if (kind != Kind::kBye && kind != Kind::kEvent) {
+      EXPECT_GT(replies[number], 0) << name;
+    }
   }
 }
 
@@ -377,6 +443,14 @@ std::vector<Layout> every_layout() {
        sizeof(Watch),
        {FIELD(Watch, key), FIELD(Watch, share), FIELD(Watch, mode), FIELD(Watch, reserved)}},
       {"Event", sizeof(Event), {FIELD(Event, what), FIELD(Event, importers), FIELD(Event, share)}},
+      {"BatchHead", sizeof(BatchHead), {FIELD(BatchHead, count), FIELD(BatchHead, reserved)}},
+      {"ExportOutcome",
+       sizeof(Outcome<Export>),
+       {FIELD(Outcome<Export>, refusal), FIELD(Outcome<Export>, reply)}},
+      {"ImportOutcome",
+       sizeof(Outcome<Import>),
+       {FIELD(Outcome<Import>, refusal), FIELD(Outcome<Import>, reply)}},
+      {"CloseOutcome", sizeof(Outcome<Close>), {FIELD(Outcome<Close>, refusal)}},
       {"MintSpec",
        sizeof(MintSpec),
        {FIELD(MintSpec, size), FIELD(MintSpec, page), FIELD(MintSpec, flags)}},
@@ -467,17 +541,7 @@ TEST(WireDocument, GivesEachFieldItsPlace) {
 }
 
 TEST(WireDocument, NumbersTheKindsAsTheCodeDoes) {
-  const std::map<std::string, Kind> kinds = {
-      {"HELLO", Kind::kHello},      {"ATTACH", Kind::kAttach},
-      {"MINT", Kind::kMint},        {"FREE", Kind::kFree},
-      {"EXPORT", Kind::kExport},    {"WITHDRAW", Kind::kWithdraw},
-      {"IMPORT", Kind::kImport},    {"CLOSE", Kind::kClose},
-      {"LIST_PID", Kind::kListPid}, {"STAT", Kind::kStat},
-      {"WATCH", Kind::kWatch},      {"REPORT", Kind::kReport},
-      {"BYE", Kind::kBye},          {"LIST", Kind::kList},
-      {"EVENT", Kind::kEvent},      {"LIST_PROCESS", Kind::kListProcess},
-      {"USAGE", Kind::kUsage},      {"END_ALL", Kind::kEndAll},
-  };
+  const auto kinds = every_kind();
   const auto rows = table_behind("## Kinds");
   ASSERT_EQ(rows.size(), kinds.size());
   for (const auto& row : rows) {

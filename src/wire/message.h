@@ -2,10 +2,10 @@
 
 // The protocol between libhufu and hufud: what may be said, and in which bytes.
 //
-// One message is one SOCK_SEQPACKET packet of at most 256 bytes: a 16-byte Header and a body of a
-// fixed size for its kind. There are no strings, no pointers, no optional parts: the bodies below
-// ARE the layout (little endian, no padding, asserted), so encoding is a copy. Descriptors travel
-// only from the broker to a client, beside the message.
+// One message is one SOCK_SEQPACKET packet of at most 256 bytes (batches, at the end, are longer):
+// a 16-byte Header and a body of a fixed size for its kind. There are no strings, no pointers, no
+// optional parts: the bodies below ARE the layout (little endian, no padding, asserted), so
+// encoding is a copy. Descriptors travel only from the broker to a client, beside the message.
 //
 //   client                              broker
 //   Header{kind, request=7} body   -->
@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace hufu::wire {
 
@@ -29,22 +30,26 @@ inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kMaxMessage = 256;
 
 enum class Kind : std::uint16_t {
-  kHello = 1,         // Opens a session. First message on a connection.
-  kAttach = 2,        // Makes this connection the agent of a session. First message on it.
-  kMint = 3,          // New blocks of memory; the reply carries their descriptors.
-  kFree = 4,          // Gives a block back.
-  kExport = 5,        // A key for a range of a block.
-  kWithdraw = 6,      // Ends an export: no new imports.
-  kImport = 7,        // A descriptor for an exported range.
-  kClose = 8,         // The importer has unmapped it.
-  kListPid = 9,       // Adds processes to an export's whitelist.
-  kStat = 10,         // Counters of one device.
-  kWatch = 11,        // What an export is now, and its events from now on, to the agent.
-  kReport = 12,       // The client refused something by itself; for the record.
-  kBye = 13,          // Ends a session in good order.
-  kList = 14,         // Walks the live exports that the asker may see.
-  kEvent = 15,        // Broker to agent, without being asked.
-  kUsage = 16,        // Walks what the processes that the asker may see say they use.
+  kHello = 1,     // Opens a session. First message on a connection.
+  kAttach = 2,    // Makes this connection the agent of a session. First message on it.
+  kMint = 3,      // New blocks of memory; the reply carries their descriptors.
+  kFree = 4,      // Gives a block back.
+  kExport = 5,    // A key for a range of a block.
+  kWithdraw = 6,  // Ends an export: no new imports.
+  kImport = 7,    // A descriptor for an exported range.
+  kClose = 8,     // The importer has unmapped it.
+  kListPid = 9,   // Adds processes to an export's whitelist.
+  kStat = 10,     // Counters of one device.
+  kWatch = 11,    // What an export is now, and its events from now on, to the agent.
+  kReport = 12,   // The client refused something by itself; for the record.
+  kBye = 13,      // Ends a session in good order.
+  kList = 14,     // Walks the live exports that the asker may see.
+  kEvent = 15,    // Broker to agent, without being asked.
+  kUsage = 16,    // Walks what the processes that the asker may see say they use.
+  // Many of one kind in one message; each is judged as if it came alone.
+  kExportBatch = 17,
+  kImportBatch = 18,
+  kCloseBatch = 19,
   kListProcess = 20,  // Adds a process to an export's whitelist, by its inode.
   kEndAll = 21,       // Ends all exports of a block, which its owner goes on using for a while.
 };
@@ -478,6 +483,61 @@ template <>
 struct Protocol<Bye> {
   static constexpr Kind kKind = Kind::kBye;
   using Reply = Empty;
+};
+
+// ---- Batches: the only messages above kMaxMessage ----
+//
+//   request   Header | BatchHead{count} | count requests
+//   reply     Header | BatchHead{count} | count outcomes, in the requests' order
+//
+// Nothing is all or nothing here: each request is decided, recorded and counted as if it came
+// alone, and one that is refused does not keep the next from being granted. The descriptors of an
+// IMPORT_BATCH are those of its granted imports, in order.
+inline constexpr std::size_t kMaxBatch = 64;
+
+struct BatchHead {
+  std::uint32_t count;  // 1..kMaxBatch
+  std::uint32_t reserved;
+};
+
+template <class R>
+struct Batch {
+  using Item = R;
+  std::vector<R> items;
+};
+
+// Either: `refusal.reason` is 0 and the reply counts, or the reply is zero.
+template <class R>
+struct Outcome {
+  Refusal refusal;
+  typename Protocol<R>::Reply reply;
+};
+template <>
+struct Outcome<Close> {
+  Refusal refusal;
+};
+
+static_assert(sizeof(BatchHead) == 8);
+static_assert(sizeof(Outcome<Export>) == 128);
+static_assert(sizeof(Outcome<Import>) == 120);
+static_assert(sizeof(Outcome<Close>) == 40);
+inline constexpr std::size_t kMaxBatchMessage =
+    sizeof(Header) + sizeof(BatchHead) + kMaxBatch * sizeof(Outcome<Export>);
+
+template <>
+struct Protocol<Batch<Export>> {
+  static constexpr Kind kKind = Kind::kExportBatch;
+  using Reply = Batch<Outcome<Export>>;
+};
+template <>
+struct Protocol<Batch<Import>> {
+  static constexpr Kind kKind = Kind::kImportBatch;
+  using Reply = Batch<Outcome<Import>>;
+};
+template <>
+struct Protocol<Batch<Close>> {
+  static constexpr Kind kKind = Kind::kCloseBatch;
+  using Reply = Batch<Outcome<Close>>;
 };
 
 }  // namespace hufu::wire

@@ -224,6 +224,50 @@ std::string query(const std::string& key) {
               fmt::format("{} {} {} {}", info.live, info.importers, info.size, info.ownerPid));
 }
 
+std::string joined(const std::vector<aclError>& codes) {
+  std::string text;
+  for (const aclError code : codes)
+    text += fmt::format(" {}", code);
+  return text;
+}
+
+// "export-batch SIZE ADDRESS...": the call's code, each one's, then the keys; "-" where there is
+// none.
+std::string export_batch(const Words& words) {
+  std::vector<void*> addresses;
+  for (std::size_t i = 2; i < words.size(); ++i)
+    addresses.push_back(pointer(words[i]));
+  const std::vector<std::size_t> sizes(addresses.size(), std::stoull(words.at(1)));
+  std::vector<std::array<char, 65>> keys(addresses.size());
+  std::vector<aclError> codes(addresses.size(), -1);
+  const aclError code = hufuIpcMemExportBatch(
+      addresses.data(), sizes.data(), reinterpret_cast<char(*)[65]>(keys.data()), codes.data(),
+      addresses.size(), ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION);
+  std::string text = fmt::format("0 {}", code) + joined(codes);
+  for (const auto& key : keys)
+    text += fmt::format(" {}", key[0] == 0 ? "-" : key.data());
+  return text;
+}
+
+// "import-batch KEY...", "close-batch KEY...": the call's code, each one's, then the addresses.
+std::string batch_of_keys(const Words& words) {
+  std::vector<const char*> keys;
+  for (std::size_t i = 1; i < words.size(); ++i)
+    keys.push_back(words[i].c_str());
+  std::vector<aclError> codes(keys.size(), -1);
+  if (words[0] == "close-batch") {
+    const aclError code = hufuIpcMemCloseBatch(keys.data(), codes.data(), keys.size());
+    return fmt::format("0 {}", code) + joined(codes);
+  }
+  std::vector<void*> addresses(keys.size(), nullptr);
+  const aclError code =
+      hufuIpcMemImportBatch(addresses.data(), keys.data(), codes.data(), keys.size(), 0);
+  std::string text = fmt::format("0 {}", code) + joined(codes);
+  for (const void* address : addresses)
+    text += fmt::format(" {}", reinterpret_cast<std::uintptr_t>(address));
+  return text;
+}
+
 std::string answer(const Words& words) {
   const std::string& verb = words.at(0);
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
@@ -310,6 +354,8 @@ std::string answer(const Words& words) {
     const aclError code = hufuIpcMemGetPublicId(words.at(1).c_str(), id.data());
     return said(code, std::string(id.data()));
   }
+  if (verb == "export-batch") return export_batch(words);
+  if (verb == "import-batch" || verb == "close-batch") return batch_of_keys(words);
   if (verb == "query") return query(words.at(1));
   if (verb == "wait-released") {
     return said(hufuIpcMemWaitReleased(words.at(1).c_str(), std::stoi(words.at(2))));

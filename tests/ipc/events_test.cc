@@ -182,23 +182,5 @@ TEST_F(Events, ArgumentsAreChecked) {
   EXPECT_EQ(exporter.run("query short").code, ACL_ERROR_RT_PARAM_INVALID);
 }
 
-// D11
-TEST(Reserve, OfOneProcessIsMemoryForAnother) {
-  TestBroker broker({.capacity = "64M", .devices = 1});
-  AclPeer keeper = AclPeer::ready(broker);
-  AclPeer other = AclPeer::ready(broker);
-  constexpr std::uint64_t kBlock = 4 * kMiB;
-  constexpr int kBlocks = 14;  // Seven eighths of the device.
-  std::vector<std::uint64_t> blocks;
-  for (int i = 0; i < kBlocks; ++i)
-    blocks.push_back(keeper.allocate(kBlock));
-  for (const std::uint64_t block : blocks)
-    keeper.free(block);
-  ASSERT_GT(other.used(), 32 * kMiB) << "the blocks are not kept, so this proves nothing";
-  // All of it, at once.
-  const std::uint64_t all = other.allocate(60 * kMiB);
-  other.free(all);
-}
-
 }  // namespace
 }  // namespace hufu::test

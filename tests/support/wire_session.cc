@@ -51,7 +51,7 @@ std::vector<std::byte> WireClient::receive_packet(std::vector<UniqueFd>& fds) {
   if (!wait_readable(socket_.get())) {
     throw Stuck(fmt::format("the broker does not answer within {} s", kDeadline.count()));
   }
-  std::array<std::byte, wire::kMaxMessage + 1> buffer;
+  std::array<std::byte, wire::kMaxBatchMessage + 1> buffer;
   const auto packet = os::receive(socket_.get(), buffer, &fds);
   if (!packet || packet->end) return {};
   return {packet->bytes.begin(), packet->bytes.end()};
