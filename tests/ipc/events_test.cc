@@ -146,6 +146,7 @@ TEST_F(Events, EndWithTheImportersClose) {
   // Imported again, nobody asked to be told.
   importer.must("import " + key);
   exporter.kill();
+  importer.used();  // Then its death has been heard of.
   AclPeer witness = AclPeer::ready(broker);
   EXPECT_FALSE(witness.import(key).ok());
   EXPECT_EQ(importer.must("query " + key).value(0), 0U);
