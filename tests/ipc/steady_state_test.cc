@@ -1,5 +1,6 @@
 // A program that allocates and frees in turn talks to nobody: not to the broker, not even to the
-// kernel. The judge is a filter that kills at the first system call.
+// kernel. Nor does one that opens and closes a key that it holds anyway. The judge is a filter that
+// kills at the first system call.
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -64,6 +65,43 @@ const HelperProgram kSteady("steady", [](Channel& channel) {
   ::_exit(EXIT_SUCCESS);
 });
 
+// Exports a block, says its key, and keeps it until the test hangs up.
+const HelperProgram kExporter("exporter", [](Channel& channel) {
+  constexpr std::size_t kBytes = 4096;
+  void* memory = nullptr;
+  std::array<char, 65> key{};
+  if (aclrtSetDevice(0) != ACL_SUCCESS ||
+      aclrtMalloc(&memory, kBytes, ACL_MEM_MALLOC_NORMAL_ONLY) != ACL_SUCCESS ||
+      aclrtIpcMemGetExportKey(memory, kBytes, key.data(), key.size(),
+                              ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION) != ACL_SUCCESS) {
+    ::_exit(kRefused);
+  }
+  channel.say(key.data());
+  while (channel.next()) {
+  }
+});
+
+// "KEY HELD": holds the key open so many times, then opens and closes it once more, often, in
+// silence.
+const HelperProgram kImporter("importer", [](Channel& channel) {
+  const Words words = split(channel.next().value());
+  const std::string& key = words.at(0);
+  void* first = nullptr;
+  if (aclrtSetDevice(0) != ACL_SUCCESS) ::_exit(kRefused);
+  for (int i = 0; i < std::stoi(words.at(1)); ++i) {
+    if (aclrtIpcMemImportByKey(&first, key.c_str(), 0) != ACL_SUCCESS) ::_exit(kRefused);
+  }
+  forbid_system_calls();
+  for (int round = 0; round < 10'000; ++round) {
+    void* again = nullptr;
+    if (aclrtIpcMemImportByKey(&again, key.c_str(), 0) != ACL_SUCCESS || again != first ||
+        aclrtIpcMemClose(key.c_str()) != ACL_SUCCESS) {
+      ::_exit(kRefused);
+    }
+  }
+  ::_exit(EXIT_SUCCESS);
+});
+
 Ending run(const Environment& environment, const std::string& line) {
   Helper helper("steady", {.environment = environment});
   helper.tell(line);
@@ -92,6 +130,19 @@ TEST_F(SteadyState, OfAllocationTalksNeitherToTheBrokerNorToTheKernel) {
 }
 
 TEST_F(SteadyState, WithoutABrokerIsTheSame) { expect_silence({{"HUFU_BROKER", "none"}}); }
+
+TEST_F(SteadyState, OfAKeyThatIsHeldTalksNeitherToTheBrokerNorToTheKernel) {
+  TestBroker broker;
+  Helper exporter = broker.helper("exporter");
+  const std::string key = exporter.hear();
+  const auto importer = [&](int held) {
+    Helper helper = broker.helper("importer");
+    helper.tell(fmt::format("{} {}", key, held));
+    return helper.wait();
+  };
+  EXPECT_EQ(importer(1), Ending::exited(EXIT_SUCCESS));
+  EXPECT_EQ(importer(0), Ending::killed(SIGSYS)) << "a first import needs both";
+}
 
 }  // namespace
 }  // namespace hufu::test
