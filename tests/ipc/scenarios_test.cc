@@ -371,6 +371,10 @@ TEST_F(P25, AKeyStaysWithItsMemoryWhenTheAddressIsMappedAnew) {
   std::uint64_t there = 0;
   for (int i = 0; i < 100 && there != old.address; ++i)
     there = exporter.allocate(kPage);
+  if (kSanitized && there != old.address) {
+    GTEST_SKIP()
+        << "SKIPPED: the address did not come again, a sanitizer has mapped something there";
+  }
   ASSERT_EQ(there, old.address) << "the address did not come again; nothing was tested";
   exporter.fill(there, kPage, 2);
   EXPECT_EQ(importer.peek(held), 1);
