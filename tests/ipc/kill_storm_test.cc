@@ -184,8 +184,10 @@ TEST(KillStorm, AThousandDeathsLeaveNothingBehind) {
   {
     Storm storm(broker, seed_of_this_run());
     ASSERT_NO_FATAL_FAILURE(storm.kill(kills_of_this_run()));
-    // It was about sharing: with nothing granted it would prove little.
-    EXPECT_GT(storm.granted(), static_cast<std::uint64_t>(kills_of_this_run()) / 4);
+    // It was about sharing: with nothing granted it would prove little. Under a sanitizer a process
+    // gets less done before it is killed.
+    constexpr std::uint64_t kKillsToAGrant = kSanitized ? 20 : 4;
+    EXPECT_GT(storm.granted(), static_cast<std::uint64_t>(kills_of_this_run()) / kKillsToAGrant);
   }
   expect_nothing_kept(observer, pid, before);
   EXPECT_EQ(broker.pid(), pid) << "the broker was replaced";
