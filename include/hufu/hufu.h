@@ -110,8 +110,9 @@ typedef void (*hufuIpcMemCallback)(const char* publicId, hufuIpcMemEvent event, 
 
 // Calls fn from a thread of the library when something happens to the key, for its exporter and its
 // importers; another fn replaces it. One event comes after another, for all keys of the process;
-// publicId is valid during the call. fn may call any function but hufuIpcMemWaitReleased; a slow one
-// delays the others. It may be called while the process ends: what arg points to must last so long.
+// publicId is valid during the call. fn may call any function but hufuIpcMemWaitReleased; a slow
+// one delays the others. It may be called while the process ends: what arg points to must last so
+// long.
 //
 // A null fn ends it: when that returns, fn does not run any more and never will, unless it was
 // called from inside fn. It also ends with the importer's last close, which does not wait for a

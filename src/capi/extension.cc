@@ -155,7 +155,8 @@ aclError hufuShareList(hufuShareInfo* out, size_t capacity, size_t* count) {
   return answer([&]() -> Result<void> {
     const auto live = [](Runtime& runtime) {
       auto shares = runtime.client().list();
-      if (shares) std::erase_if(*shares, [](const auto& share) { return share.state != ShareState::kLive; });
+      if (shares)
+        std::erase_if(*shares, [](const auto& share) { return share.state != ShareState::kLive; });
       return shares;
     };
     return give_list(out, capacity, count, live, info_of);

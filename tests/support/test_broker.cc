@@ -55,8 +55,8 @@ TestBroker::TestBroker(const Options& options) : options_(options) {
   }
   directory_ = path;
   const std::string script = directory_ + "/hufud";
-  std::ofstream(script) << "#!/bin/sh\nexec '" HUFU_TEST_HUFUD "' \"$@\" " << options.arguments << " 2>>'" << directory_
-                        << "/stderr'\n";
+  std::ofstream(script) << "#!/bin/sh\nexec '" HUFU_TEST_HUFUD "' \"$@\" " << options.arguments
+                        << " 2>>'" << directory_ << "/stderr'\n";
   ::chmod(script.c_str(), 0700);
 }
 
