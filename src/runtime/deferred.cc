@@ -53,6 +53,12 @@ void Deferred::settle_ripe() {
 }
 
 bool Deferred::flush(Deadline deadline) {
+  {
+    // Who has done the work may not have come to say so yet.
+    const std::lock_guard lock(mutex_);
+    for (auto& [line, waiting] : lines_)
+      pass(*line, waiting);
+  }
   settle();
   std::unique_lock lock(mutex_);
   const auto over = [&] { return ripe_.empty() && ending_ == 0; };

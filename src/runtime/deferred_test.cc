@@ -58,6 +58,20 @@ TEST(Deferred, WaitsForTheLastOfItsStamps) {
   EXPECT_EQ(deferred.pending(), 0U);
 }
 
+TEST(Deferred, FlushEndsWhatIsDoneThoughNobodyHasSaidSoYet) {
+  std::atomic<int> ended = 0;
+  Deferred deferred;
+  Progress line;
+  const std::array stamps = {begin(line)};
+  deferred.end_after(stamps, Ended(ended));
+  line.done.fetch_add(1);  // A worker between "done" and passed().
+  EXPECT_TRUE(deferred.flush({}));
+  EXPECT_EQ(ended, 1);
+  EXPECT_EQ(deferred.pending(), 0U);
+  deferred.passed(line);
+  EXPECT_EQ(ended, 1);
+}
+
 TEST(Deferred, ALineThatStandsStillDelaysOnlyWhatIsStampedWithIt) {
   std::atomic<int> stuck = 0;
   std::atomic<int> free = 0;

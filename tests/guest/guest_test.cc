@@ -460,9 +460,10 @@ TEST_F(Guest, AReplacedConnectionIsNamedAndLeftAlone) {
 }
 
 TEST_F(Guest, ForkingWhileThreadsWorkIsSafe) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a child of several threads may not start one under the thread sanitizer";
-#endif
+  if (kSanitized) {
+    GTEST_SKIP() << "SKIPPED: the sanitizer's allocator has locks of its own, which a child of a "
+                    "process with threads finds taken, for ever";
+  }
   Helper exporter = ready(broker);
   Helper guest = ready(broker);
   const std::string key = exporter.ask("export");
