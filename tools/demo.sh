@@ -72,7 +72,7 @@ fail() {
 }
 
 # Reads the four reports from the team; each must have the file's hash, all of them one inode, and
-# none may have grown by more than a page for each MiB.
+# none may have grown by more than a page for each MiB, or 64 KiB.
 inodes=
 check_reports() {
   for worker in 1 2 3 4; do
@@ -92,7 +92,8 @@ check_reports() {
 size=$(stat -L -c %s "$FILE")
 sha256=$(sha256sum <"$FILE" | cut -d ' ' -f 1)
 allowed_kib=$((4 * ((size + 1048575) / 1048576)))
-[ "$allowed_kib" -ge 16 ] || allowed_kib=16  # An import needs a little, whatever its size.
+# A process's first import needs a few pages for its books, whatever the size: 24 KiB were seen.
+[ "$allowed_kib" -ge 64 ] || allowed_kib=64
 echo "== the file: $FILE, $size bytes"
 echo "   sha256 $sha256"
 
