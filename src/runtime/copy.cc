@@ -55,7 +55,9 @@ Result<void> check_range(Runtime& runtime, const void* pointer, std::uint64_t co
   auto region = runtime.heap().describe(pointer);
   if (!region) {
     if (side != Side::kDevice) return {};
-    return runtime.region_of(pointer, count).error();
+    const auto known = runtime.region_of(pointer, count);
+    if (!known) return known.error();
+    region = *known;  // Another thread has been given it in between.
   }
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   if (count > region->end() - address) {
