@@ -99,9 +99,9 @@ Result<void> check_for(Runtime& runtime, Stream& stream, const Check& check, con
 }
 
 // Short enough to be done by the caller rather than to wake somebody.
-constexpr std::uint64_t kShort = 64 * 1024;
+constexpr std::uint64_t kShort = std::uint64_t{64} * 1024;
 // As much of the caller's bytes as is taken along with a task (ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE).
-constexpr std::uint64_t kMostKept = 64 * 1024;
+constexpr std::uint64_t kMostKept = std::uint64_t{64} * 1024;
 
 Where where_for(std::uint64_t count) {
   return count <= kShort ? Where::kHereIfIdle : Where::kQueued;
