@@ -179,7 +179,6 @@ Answer Core::handle(SessionId id, std::span<const std::byte> packet,
   }
   if (error != nullptr) {
     const policy::Verdict verdict = no(error->reason, error->number[0], error->number[1]);
-    if (error->reason == Reason::kNotBuilt) return decline(asking, verdict);
     Answer refused = refuse(asking, audit::Type::kTripwire, verdict);
     refused.hang_up = true;
     return refused;

@@ -257,6 +257,18 @@ std::uint32_t pending_of(const std::string& key) {
   return info.pending;
 }
 
+// Queues a task that stands still until it gets the gate, which the caller holds.
+void stand_still_at(std::mutex& gate) {
+  must(hufuLaunchHostTask(
+           nullptr,
+           [](void* argument) -> std::int32_t {
+             const std::lock_guard stand(*static_cast<std::mutex*>(argument));
+             return 0;
+           },
+           &gate),
+       "task");
+}
+
 // Closes an import while a copy of it is queued behind a task that stands still.
 std::string close_while_copying(const std::string& key) {
   static std::mutex gate;
@@ -265,14 +277,7 @@ std::string close_while_copying(const std::string& key) {
   void* imported = import(key);
   {
     const std::lock_guard lock(gate);
-    must(hufuLaunchHostTask(
-             nullptr,
-             [](void*) -> std::int32_t {
-               const std::lock_guard stand(gate);
-               return 0;
-             },
-             nullptr),
-         "task");
+    stand_still_at(gate);
     must(aclrtMemcpyAsync(target, kBlock, imported, kBlock, ACL_MEMCPY_DEVICE_TO_DEVICE, nullptr),
          "copy");
     close_import(key);
@@ -301,14 +306,7 @@ std::string free_while_copying() {
   const std::string key = export_key(source);
   {
     const std::lock_guard lock(gate);
-    must(hufuLaunchHostTask(
-             nullptr,
-             [](void*) -> std::int32_t {
-               const std::lock_guard stand(gate);
-               return 0;
-             },
-             nullptr),
-         "task");
+    stand_still_at(gate);
     must(aclrtMemcpyAsync(target, kBlock, source, kBlock, ACL_MEMCPY_DEVICE_TO_DEVICE, nullptr),
          "copy");
     must(aclrtFree(source), "free");
