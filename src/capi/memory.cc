@@ -78,8 +78,13 @@ aclrtMemLocationType location_of(RegionKind kind) {
     case RegionKind::kBlock:
     case RegionKind::kSlab:
     case RegionKind::kImported:
+    case RegionKind::kMapped:
+    case RegionKind::kPool:
       return ACL_MEM_LOCATION_TYPE_DEVICE;
+    case RegionKind::kManaged:
+      return ACL_MEM_LOCATION_TYPE_MANAGED;
     case RegionKind::kHost:
+    case RegionKind::kRegistered:
       return ACL_MEM_LOCATION_TYPE_HOST;
   }
   return ACL_MEM_LOCATION_TYPE_UNREGISTERED;

@@ -44,10 +44,14 @@
 namespace hufu::memory {
 
 enum class RegionKind : std::uint8_t {
-  kBlock,     // A memory file of its own.
-  kSlab,      // A chunk that the slab cuts into pieces; in answers of the heap, such a piece.
-  kImported,  // Another process's memory.
-  kHost,      // Host memory of this process that the runtime pinned or was told of.
+  kBlock,       // A memory file of its own.
+  kSlab,        // A chunk that the slab cuts into pieces; in answers of the heap, such a piece.
+  kImported,    // Another process's memory.
+  kHost,        // Host memory of this process that the runtime made.
+  kRegistered,  // Host memory that the program made and told the runtime of.
+  kManaged,     // Memory of host and devices alike.
+  kMapped,      // Physical memory that the program mapped where it wanted it.
+  kPool,        // A pool's whole range; in answers of the heap, an allocation from it.
 };
 
 struct Region {

@@ -19,6 +19,14 @@ std::string_view noun_of(RegionKind kind) {
       return "imported range";
     case RegionKind::kHost:
       return "host range";
+    case RegionKind::kRegistered:
+      return "registered host range";
+    case RegionKind::kManaged:
+      return "managed range";
+    case RegionKind::kMapped:
+      return "mapped range";
+    case RegionKind::kPool:
+      return "pool";
   }
   return "range";
 }
@@ -167,6 +175,11 @@ Result<Retired> Heap::retire(const void* pointer) {
     case RegionKind::kHost:
       return fail(Errc::kInvalidValue, Reason::kNone,
                   "address {:#x} is host memory; free it with aclrtFreeHost", address);
+    case RegionKind::kRegistered:
+    case RegionKind::kManaged:
+    case RegionKind::kMapped:
+    case RegionKind::kPool:
+      break;  // Nothing makes these yet.
   }
   return unknown(pointer);
 }
@@ -257,6 +270,12 @@ Result<ExportRange> Heap::exportable(const void* pointer, std::uint64_t size) co
                   "address {:#x} lies in host memory [{:#x}, {:#x}); allocate device memory with "
                   "aclrtMalloc and export that",
                   address, region->base, region->end());
+    case RegionKind::kRegistered:
+    case RegionKind::kManaged:
+    case RegionKind::kMapped:
+    case RegionKind::kPool:
+      return fail(Errc::kRefused, Reason::kUnregistered,
+                  "address {:#x} lies in a {}, which has no key", address, noun_of(region->kind));
   }
 
   const std::uint64_t offset = address - region->base;

@@ -129,8 +129,12 @@ TEST_F(HugePages, WithoutReservedOnesTheKernelMakesThemOnBothSides) {
   importer.must(fmt::format("populate {} {}", base, pages * kHuge));
   EXPECT_TRUE(is_aligned(made.address, kHuge));
   EXPECT_TRUE(is_aligned(base, kHuge));
-  EXPECT_EQ(smaps_kib(exporter.pid(), made.address, "ShmemPmdMapped"), pages * kHuge / kKiB);
-  EXPECT_EQ(smaps_kib(importer.pid(), base, "ShmemPmdMapped"), pages * kHuge / kKiB);
+  const std::uint64_t huge = smaps_kib(exporter.pid(), made.address, "ShmemPmdMapped");
+  EXPECT_EQ(smaps_kib(importer.pid(), base, "ShmemPmdMapped"), huge) << "they are the same pages";
+  // The kernel may have no 2 MiB in one piece left. Then it is counted, and the memory works.
+  const bool all = huge == pages * kHuge / kKiB;
+  EXPECT_EQ(importer.usage_of(exporter).fallbacks, all ? 0U : 1U);
+  if (!all) GTEST_SKIP() << "the kernel made " << huge << " KiB huge, and ran out of free ranges";
 }
 
 using P52 = HugePages;
