@@ -8,6 +8,7 @@
 // be delivered is taken back with undelivered().
 //
 // One thread. Nothing here blocks on a peer; the record's write is the only I/O on the way.
+// Which file answers which request: broker/core_parts.h.
 
 #include <chrono>
 #include <cstdint>

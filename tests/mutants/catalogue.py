@@ -65,7 +65,7 @@ MUTANTS = (
         "broker_key_seal_test", "KeyText.*"),
     Mutant(
         "record-before-grant", "what could not be recorded is granted",
-        "src/broker/core.cc",
+        "src/broker/core_imports.cc",
         "  if (!recorded(record)) {\n    std::vector<UniqueFd> gone;\n    if (!repeat)",
         "  if (!recorded(record) && false) {\n    std::vector<UniqueFd> gone;\n    if (!repeat)",
         "broker_core_test", "Broker.GrantsNothingThatItCannotRecord"),
@@ -76,32 +76,32 @@ MUTANTS = (
         "broker_core_test", "Broker.AnotherSendersCredentialsEndTheConnection"),
     Mutant(
         "owner", "any session may export a block whose number it knows",
-        "src/broker/core.cc",
+        "src/broker/core_exports.cc",
         "  if (block == nullptr || block->owner != asking.session.id) {\n"
         "    return refuse(asking, audit::Type::kExport,",
         "  if (block == nullptr) {\n    return refuse(asking, audit::Type::kExport,",
         "broker_core_test", "Broker.AnotherSessionsBlockIsUnknown"),
     Mutant(
         "capacity", "a device has no end",
-        "src/broker/core.cc",
+        "src/broker/core_blocks.cc",
         "__builtin_add_overflow(asked, mint.specs[i].size, &asked)",
         "((asked += mint.specs[i].size), false)",
         "broker_core_test", "Broker.ASumThatWrapsIsNoBargain"),
     Mutant(
         "seal", "an export leaves the file's seals open",
-        "src/broker/core.cc",
+        "src/broker/core_exports.cc",
         "if (auto sealed = os::add_seals(block.fd.get(), added); !sealed) "
         "return failed(sealed.error());", "(void)added;",
         "broker_core_test", "Broker.TheFirstExportDecidesReadOnlyForGood"),
     Mutant(
         "quota", "a session may have any number of exports",
-        "src/broker/core.cc",
+        "src/broker/core_exports.cc",
         "if (asking.session.exported.size() >= options_.limits.exports_per_session) {",
         "if (false) {",
         "broker_core_test", "Quota.OfExportsIsTheSessionsLiveOnes"),
     Mutant(
         "quota-of-user", "a user may have any number of blocks",
-        "src/broker/core.cc",
+        "src/broker/core_blocks.cc",
         "if (blocks + mint.count > limits.blocks_per_uid) {", "if (false) {",
         "broker_core_test", "Quota.OfBlocksIsTheUsersAndCountsFreedOnesThatAreHeld"),
     Mutant(
