@@ -72,6 +72,7 @@ nlohmann::json to_json(const Findings& findings) {
 int doctor(bool json) {
   Findings findings;
   look_at_broker(findings);
+  look_at_device(findings);
   look_at_limits(findings);
   look_at_memory(findings);
   look_at_kernel(findings);

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/device_model.h"
 #include "base/units.h"
 #include "hufu/hufu.h"
 #include "hufu/output.h"
@@ -240,6 +241,27 @@ void look_at_broker(Findings& findings) {
                       log.is_volatile ? "a logout or reboot may delete it" : "",
                       log.is_volatile ? "export HUFU_AUDIT_DIR=/a/lasting/directory" : "",
                       log.is_volatile ? State::kMissing : State::kInForce});
+}
+
+void look_at_device(Findings& findings) {
+  const auto model = parse_device_model(os::env("HUFU_PROFILE"), os::env("HUFU_SIM_CAPS"));
+  if (!model) {
+    findings.push_back({"device", "model", std::string(model.error().what()),
+                        "every program started here fails at its first call",
+                        "unset HUFU_PROFILE HUFU_SIM_CAPS", State::kNeeded});
+    return;
+  }
+  const Profile& profile = *model->profile;
+  findings.push_back({"device", "HUFU_PROFILE",
+                      fmt::format("{}, which calls itself {}", profile.name, profile.soc_name), "",
+                      "", State::kInForce});
+  for (const AbilityRow& row : abilities()) {
+    if (!model->taken_away.has(row.ability)) continue;
+    findings.push_back({"device", fmt::format("HUFU_SIM_CAPS=no_{}", row.name),
+                        fmt::format("pretends that there is no {}", row.what),
+                        fmt::format("refused by wish: {}", row.calls), "unset HUFU_SIM_CAPS",
+                        State::kMissing});
+  }
 }
 
 void look_at_limits(Findings& findings) {

@@ -28,6 +28,7 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 void look_at_broker(Findings& findings);
+void look_at_device(Findings& findings);
 void look_at_limits(Findings& findings);
 void look_at_memory(Findings& findings);
 void look_at_kernel(Findings& findings);

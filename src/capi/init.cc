@@ -9,6 +9,7 @@
 
 #include "acl/acl.h"
 #include "capi/error_code.h"
+#include "runtime/device_choice.h"
 #include "runtime/runtime.h"
 
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@ using hufu::Result;
 using hufu::capi::answer;
 using hufu::capi::null_argument;
 using hufu::capi::report;
+using hufu::runtime::chosen_device_model;
 using hufu::runtime::init_state;
 using hufu::runtime::Runtime;
 
@@ -58,6 +60,10 @@ aclError already_finalised(const char* function) {
 }  // namespace
 
 aclError aclInit(const char* configPath) {
+  // A wish that cannot be meant is said here, where programs look first.
+  if (const auto& model = chosen_device_model(); !model) {
+    return answer([&]() -> Result<void> { return model.error(); });
+  }
   std::string text;
   if (configPath != nullptr && configPath[0] != '\0') {
     std::ifstream file(configPath);
@@ -126,7 +132,10 @@ aclError aclrtGetVersion(int32_t* majorVersion, int32_t* minorVersion, int32_t* 
 }
 
 // Clients choose their paths by this name; it is that of the generation whose rules Hufu follows.
-const char* aclrtGetSocName(void) { return "Ascend910B3"; }
+const char* aclrtGetSocName(void) {
+  const auto& model = chosen_device_model();
+  return model ? model->profile->soc_name : nullptr;
+}
 
 aclError aclrtGetRunMode(aclrtRunMode* runMode) {
   return answer([&]() -> Result<void> {

@@ -5,16 +5,19 @@
 #include <vector>
 
 #include "acl/acl.h"
+#include "capi/ability.h"
 #include "capi/error_code.h"
 #include "hufu/hufu.h"
 #include "runtime/runtime.h"
 
+using hufu::Ability;
 using hufu::Errc;
 using hufu::fail;
 using hufu::Reason;
 using hufu::Result;
 using hufu::capi::answer;
 using hufu::capi::null_argument;
+using hufu::capi::require;
 using hufu::capi::StrictCode;
 using hufu::runtime::Here;
 using hufu::runtime::Key;
@@ -46,8 +49,9 @@ Result<uint32_t> export_flags(uint64_t flags) {
 }
 
 Result<void> check_import_flags(uint64_t flags) {
+  if (flags == ACL_RT_IPC_MEM_IMPORT_FLAG_DEFAULT) return {};
   // Peer access between devices needs no enabling here; the flag is taken and changes nothing.
-  if (flags <= ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS) return {};
+  if (flags == ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS) return require(Ability::kP2p);
   return fail(Errc::kInvalidValue, Reason::kBadFlags, "flags is {:#x}; pass 0 or {:#x}", flags,
               ACL_RT_IPC_MEM_IMPORT_FLAG_ENABLE_PEER_ACCESS);
 }
@@ -128,6 +132,7 @@ aclError aclrtIpcMemImportByKey(void** devPtr, const char* key, uint64_t flags) 
     if (devPtr == nullptr) return null_argument("devPtr");
     if (key == nullptr) return null_argument("key");
     if (auto good = check_import_flags(flags); !good) return good;
+    if (auto able = require(Ability::kExbus); !able) return able;
     const auto here = Here::get();
     if (!here) return here.error();
     const auto imported = here->runtime->sharing().import(key);
@@ -207,6 +212,7 @@ aclError hufuIpcMemImportBatch(void** ptrs, const char* const* keys, aclError* c
     if (ptrs == nullptr) return null_argument("ptrs");
     if (keys == nullptr) return null_argument("keys");
     if (auto good = check_import_flags(flags); !good) return good;
+    if (auto able = require(Ability::kExbus); !able) return able;
     const auto here = Here::get();
     if (!here) return here.error();
     Outcomes outcomes(codes, {});

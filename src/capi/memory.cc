@@ -3,17 +3,23 @@
 #include <cstdint>
 
 #include "acl/acl.h"
+#include "capi/ability.h"
 #include "capi/error_code.h"
 #include "memory/size_rules.h"
+#include "runtime/device_choice.h"
 #include "runtime/runtime.h"
 
+using hufu::Ability;
 using hufu::Errc;
 using hufu::fail;
+using hufu::PageSize;
 using hufu::Reason;
 using hufu::Result;
 using hufu::capi::answer;
 using hufu::capi::null_argument;
+using hufu::capi::require;
 using hufu::memory::AllocCall;
+using hufu::memory::Plan;
 using hufu::memory::RegionKind;
 using hufu::runtime::Here;
 using hufu::runtime::Runtime;
@@ -57,13 +63,26 @@ Result<void> check(const aclrtMallocConfig& cfg, int current_device) {
   return {};
 }
 
+Result<void> check_giant(const Plan& plan, aclrtMemMallocPolicy policy) {
+  if (plan.page != PageSize::k1GiB) return {};
+  constexpr unsigned kBasic = 0xff;
+  if ((policy & kBasic) == ACL_MEM_MALLOC_HUGE1G_ONLY_P2P) {
+    if (auto able = require(Ability::kGiantP2p); !able) return able;
+  }
+  return require(Ability::kGiantPages);
+}
+
 Result<void> allocate(AllocCall call, void** devPtr, size_t size, aclrtMemMallocPolicy policy,
                       const aclrtMallocConfig* cfg = nullptr) {
   if (devPtr == nullptr) return null_argument("devPtr");
-  const auto plan = hufu::memory::plan_allocation({call, size, static_cast<uint32_t>(policy)});
+  const auto& model = hufu::runtime::chosen_device_model();
+  if (!model) return model.error();
+  const auto plan =
+      hufu::memory::plan_allocation({call, size, static_cast<uint32_t>(policy)}, *model->profile);
   if (!plan) return plan.error();
   const auto here = Here::get();
   if (!here) return here.error();
+  if (auto able = check_giant(*plan, policy); !able) return able;
   if (cfg != nullptr) {
     if (auto good = check(*cfg, here->context.device); !good) return good;
   }

@@ -4,8 +4,6 @@ namespace hufu::memory {
 namespace {
 
 constexpr std::uint64_t kGranule = 32;
-constexpr std::uint64_t kOverRead = 32;
-constexpr std::uint64_t kHugeThreshold = 1 * kMiB;
 // Far beyond any machine, far below where rounding to a page could wrap.
 constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 62U;
 
@@ -26,7 +24,7 @@ enum : std::uint32_t {
 
 }  // namespace
 
-Result<Plan> plan_allocation(const Wish& wish) {
+Result<Plan> plan_allocation(const Wish& wish, const Profile& profile) {
   const std::uint64_t size = wish.size;
   if (size == 0) return fail(Errc::kInvalidArgument, Reason::kEmptyRange, "size is 0");
   if (size > kMaxSize) {
@@ -51,13 +49,13 @@ Result<Plan> plan_allocation(const Wish& wish) {
   const bool giant = basic == kHuge1GOnly || basic == kHuge1GOnlyP2p;
   Plan plan{.asked = size};
   plan.reported_size = *round_up(size, kGranule);
-  if (wish.call == AllocCall::kMalloc && !giant) plan.reported_size += kOverRead;
+  if (wish.call == AllocCall::kMalloc && !giant) plan.reported_size += profile.over_read;
 
   switch (basic) {
     case kHugeFirst:
     case kHugeFirstP2p:
       // The padded size decides: exactly 1 MiB, padded, is a huge-page block.
-      plan.may_fall_back = plan.reported_size > kHugeThreshold;
+      plan.may_fall_back = plan.reported_size > profile.huge_above;
       plan.page = plan.may_fall_back ? PageSize::k2MiB : PageSize::k4KiB;
       break;
     case kHugeOnly:

@@ -4,14 +4,16 @@
 //
 // Three sizes are told apart:
 //   asked     what the caller passed;
-//   reported  asked, rounded up to 32, plus 32 for the calls that promise readable bytes behind the
-//             end. It chooses the page and is what a query of the range answers;
-//   file      what the memory file is long: asked, rounded up to the page. The 32 bytes are never
+//   reported  asked, rounded up to 32, plus what the device's profile adds (32, or nothing) for the
+//             calls that promise readable bytes behind the end. It chooses the page and is what a
+//             query of the range answers;
+//   file      what the memory file is long: asked, rounded up to the page. What is added is never
 //             part of the file, the guard page behind every mapping serves them. So 4096 bytes
 //             take one page, not two.
 
 #include <cstdint>
 
+#include "base/device_model.h"
 #include "base/result.h"
 #include "base/units.h"
 
@@ -42,7 +44,7 @@ struct Plan {
   bool may_fall_back = false;  // Huge pages are a wish: when memory is short, small ones do.
 };
 
-Result<Plan> plan_allocation(const Wish& wish);
+Result<Plan> plan_allocation(const Wish& wish, const Profile& profile = profiles().front());
 
 // The plan to try after `plan` ran out of memory: the same bytes on small pages.
 Plan on_small_pages(const Plan& plan);

@@ -13,6 +13,7 @@
 
 #include "os/file.h"
 #include "runtime/broker_source.h"
+#include "runtime/device_choice.h"
 #include "runtime/local_devices.h"
 #include "runtime/only_copy.h"
 #include "share/address.h"
@@ -91,6 +92,7 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
   if (!address) return address.error();
   const auto huge_pages = huge_pages_wanted();
   if (!huge_pages) return huge_pages.error();
+  if (const auto& model = chosen_device_model(); !model) return model.error();
   const bool alone = address->mode == share::BrokerMode::kNone;
   Parts parts{.client = std::make_unique<share::Client>(std::move(*address))};
   if (alone) {

@@ -43,9 +43,9 @@ std::string said(aclError code, const void* address) {
   return said(code, std::to_string(reinterpret_cast<std::uintptr_t>(address)));
 }
 
-std::string import_key(const char* key) {
+std::string import_key(const char* key, std::uint64_t flags = 0) {
   void* address = nullptr;
-  const aclError code = aclrtIpcMemImportByKey(&address, key, 0);
+  const aclError code = aclrtIpcMemImportByKey(&address, key, flags);
   if (code != ACL_SUCCESS && address != nullptr) return "error an output of a call that failed";
   return said(code, address);
 }
@@ -272,6 +272,8 @@ std::string answer(const Words& words) {
   const std::string& verb = words.at(0);
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
 
+  if (verb == "init") return said(aclInit(nullptr));
+  if (verb == "soc-name") return said(ACL_SUCCESS, std::string(aclrtGetSocName()));
   if (verb == "device") return said(aclrtSetDevice(std::stoi(words.at(1))));
   if (verb == "reset") return said(aclrtResetDevice(std::stoi(words.at(1))));
   if (verb == "pid") {
@@ -335,7 +337,9 @@ std::string answer(const Words& words) {
     const UniqueFd opened = is_fd ? UniqueFd() : std::move(*os::open_pidfd(given));
     return said(hufuIpcMemSetImportPidfd(words.at(1).c_str(), is_fd ? given : opened.get()));
   }
-  if (verb == "import") return import_key(words.size() > 1 ? words[1].c_str() : "");
+  if (verb == "import") {
+    return import_key(words.size() > 1 ? words[1].c_str() : "", words.size() > 2 ? number(2) : 0);
+  }
   if (verb == "import-null") {
     void* address = nullptr;
     return said(words.at(1) == "key" ? aclrtIpcMemImportByKey(&address, nullptr, 0)

@@ -1,0 +1,16 @@
+#include "runtime/device_choice.h"
+
+#include <type_traits>
+
+#include "os/file.h"
+
+namespace hufu::runtime {
+
+const Result<DeviceModel>& chosen_device_model() {
+  static_assert(std::is_trivially_destructible_v<Result<DeviceModel>>, "it outlives main()");
+  static const Result<DeviceModel> chosen =
+      parse_device_model(os::env("HUFU_PROFILE"), os::env("HUFU_SIM_CAPS"));
+  return chosen;
+}
+
+}  // namespace hufu::runtime
