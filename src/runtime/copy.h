@@ -1,21 +1,23 @@
 #pragma once
 
-// Copies and sets between host and device memory, checked before a byte moves.
+// Copies and sets between host and device memory, checked before a byte moves (see range_check.h).
 //
-// A side that the caller calls "device" must be memory this process allocated or imported, and the
-// range must lie inside one allocation. A host side is taken as it is: any address that can be read
-// is good.
-//
-// copy() and fill() are done when they return, and come after what the calling thread has queued.
-// copy_on() and fill_on() are a stream's work. A copy that a program's own host memory takes part
+// Each comes in two forms. One is done when it returns, and comes after what the calling thread has
+// queued; the other, ..._on, is a stream's work. A copy that a program's own host memory takes part
 // in is done at once all the same, after the stream's work: the caller may reuse or free it without
 // telling anybody. Host memory of the runtime's is the program's promise to keep.
+//
+// A call with many rows or pieces is checked as a whole, is one task, and happens entirely or not
+// at all.
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
+#include "runtime/range_check.h"
 #include "runtime/runtime.h"
+#include "runtime/task.h"
 
 namespace hufu::runtime {
 
@@ -29,21 +31,54 @@ enum class CopyKind : std::uint8_t {
   kHostToBufferToDevice = 5,
 };
 
-// Overlapping ranges are copied as by memmove. `count` is not 0.
-Result<void> copy(Runtime& runtime, void* to, std::uint64_t room, const void* from,
-                  std::uint64_t count, CopyKind kind);
-
-// In memset's order. Host or device memory. `count` is not 0.
-Result<void> fill(Runtime& runtime, void* to, std::uint64_t room, int value, std::uint64_t count);
-
 // A stream and the context in which it was named.
 struct On {
   StreamHandle stream;
   ContextId context;
 };
+
+// Overlapping ranges are copied as by memmove. `count` is not 0.
+Result<void> copy(Runtime& runtime, void* to, std::uint64_t room, const void* from,
+                  std::uint64_t count, CopyKind kind);
+
+// What becomes of a queued copy that a program's own host memory takes part in.
+enum class Pageable : bool { kCopiedAtOnce, kRefused };
 Result<void> copy_on(Runtime& runtime, const On& on, void* to, std::uint64_t room, const void* from,
-                     std::uint64_t count, CopyKind kind);
+                     std::uint64_t count, CopyKind kind, Pageable pageable);
+
+// In memset's order. Host or device memory. `count` is not 0.
+Result<void> fill(Runtime& runtime, void* to, std::uint64_t room, int value, std::uint64_t count);
 Result<void> fill_on(Runtime& runtime, const On& on, void* to, std::uint64_t room, int value,
                      std::uint64_t count);
+
+// Memory that the runtime knows, aligned for words. `words` is not 0.
+struct WordFill {
+  void* to;
+  std::uint64_t words;
+  std::uint32_t value;
+};
+Result<void> fill(Runtime& runtime, const WordFill& what);
+Result<void> fill_on(Runtime& runtime, const On& on, const WordFill& what);
+
+// Between host and device; on a stream also inside device memory. Neither width nor height is 0,
+// and the width is at most the pitches. `kind` is one of the four from kHostToDevice on.
+Result<void> copy(Runtime& runtime, const Rows& rows, CopyKind kind);
+Result<void> copy_on(Runtime& runtime, const On& on, const Rows& rows, CopyKind kind);
+
+// What the caller says of a side; `device` counts for kDevice.
+struct Claim {
+  Side side = Side::kAny;
+  int device = 0;
+};
+struct ClaimedPiece {
+  Piece piece;
+  Claim to;
+  Claim from;
+};
+// One side of each is a device's; a piece of no bytes is not looked at. When one piece is to blame,
+// `at_fault` becomes its index.
+Result<void> copy(Runtime& runtime, std::span<const ClaimedPiece> pieces, std::size_t& at_fault);
+Result<void> copy_on(Runtime& runtime, const On& on, std::span<const ClaimedPiece> pieces,
+                     std::size_t& at_fault);
 
 }  // namespace hufu::runtime

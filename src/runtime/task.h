@@ -2,16 +2,21 @@
 
 // What a stream can be told to do. Every address in a task was checked when it was issued, and is
 // kept mapped until the task is over.
+//
+// A task is at most a cache line: what needs more keeps it elsewhere. However many pieces a call
+// has, it is one task.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <variant>
+#include <vector>
 
 namespace hufu::runtime {
 
-// A ticket that came to nothing: what was to be done had to be refused.
+// A ticket that came to nothing: what was to be done had to be refused, or is nothing but a place
+// in the order.
 struct Nothing {};
 
 struct CopyTask {
@@ -27,13 +32,46 @@ struct FillTask {
   int value;
 };
 
+// Of 32-bit words, `to` is aligned for them.
+struct FillWordsTask {
+  void* to;
+  std::uint64_t words;
+  std::uint32_t value;
+};
+
+// Rows that lie `pitch` apart.
+struct Rows {
+  void* to;
+  std::uint64_t to_pitch;
+  const void* from;
+  std::uint64_t from_pitch;
+  std::uint64_t width;
+  std::uint64_t height;
+};
+
+struct Piece {
+  void* to;
+  const void* from;
+  std::uint64_t count;
+};
+
+// One after the other.
+struct BatchTask {
+  std::vector<Piece> pieces;
+};
+
 // The program's own function: may take for ever, may wait for what another stream does.
 struct HostTask {
   std::int32_t (*run)(void*);
   void* argument;
 };
 
-using Task = std::variant<Nothing, CopyTask, FillTask, HostTask>;
+using Task = std::variant<Nothing, CopyTask, FillTask, FillWordsTask, Rows, BatchTask, HostTask>;
+static_assert(sizeof(Task) <= 56, "with its mark, a place of the queue is a cache line");
+
+void fill_words(void* to, std::uint64_t words, std::uint32_t value);
+void copy_rows(const Rows& rows);
+void copy_pieces(const std::vector<Piece>& pieces);
 
 // 0, or the code with which it failed.
 inline std::int32_t perform(const Task& task) {
@@ -43,6 +81,12 @@ inline std::int32_t perform(const Task& task) {
     std::memset(fill->to, fill->value, fill->count);
   } else if (const auto* host = std::get_if<HostTask>(&task)) {
     return host->run(host->argument);
+  } else if (const auto* words = std::get_if<FillWordsTask>(&task)) {
+    fill_words(words->to, words->words, words->value);
+  } else if (const auto* rows = std::get_if<Rows>(&task)) {
+    copy_rows(*rows);
+  } else if (const auto* batch = std::get_if<BatchTask>(&task)) {
+    copy_pieces(batch->pieces);
   }
   return 0;
 }

@@ -184,4 +184,15 @@ MUTANTS = (
         "src/audit/log.cc",
         "record.chain = chain_.link(link.head,", "record.chain = chain_.link(link_.head,",
         "audit_log_test", "Log.RecordsOfOneAppendFollowEachOtherAlsoAcrossSegments"),
+    Mutant(
+        "rows-extent", "only the first row of a rectangle has to lie in the allocation",
+        "src/runtime/copy.cc",
+        "__builtin_add_overflow(before, rows.width, &all)",
+        "__builtin_add_overflow(before - before, rows.width, &all)",
+        "capi_copies_test", "Rows.*"),
+    Mutant(
+        "batch-whole", "a batch is copied up to the piece that is wrong",
+        "src/runtime/copy.cc",
+        "      at_fault = i;\n      return fail(", "      at_fault = i;\n      if (i != 0) return all;\n      return fail(",
+        "capi_copies_test", "Batches.*"),
 )
