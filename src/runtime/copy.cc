@@ -62,11 +62,23 @@ struct Target {
   bool reaches_across(int device) const { return is_elsewhere(to, device); }
 };
 
+// Known memory of the host is no device's, though there is nothing to hinder the copy: a kind that
+// does not fit is a mistake of the caller's, which a device would answer for.
+Result<Found> check_end(Runtime& runtime, const void* pointer, std::uint64_t count, Side side,
+                        Use use) {
+  auto found = check_range(runtime, pointer, count, side, use);
+  if (!found || side != Side::kDevice || found->memory != Memory::kHost) return found;
+  return fail(Errc::kInvalidValue, Reason::kNone,
+              "address {} is host memory and the kind says that it is the device's; pass the kind "
+              "that fits, or ACL_MEMCPY_DEFAULT",
+              pointer);
+}
+
 Result<Ends> check_copy(Runtime& runtime, const void* to, std::uint64_t to_count, const void* from,
                         std::uint64_t from_count, CopyKind kind) {
-  const auto target = check_range(runtime, to, to_count, target_side(kind), Use::kWrite);
+  const auto target = check_end(runtime, to, to_count, target_side(kind), Use::kWrite);
   if (!target) return target.error();
-  const auto source = check_range(runtime, from, from_count, source_side(kind), Use::kRead);
+  const auto source = check_end(runtime, from, from_count, source_side(kind), Use::kRead);
   if (!source) return source.error();
   return Ends{.to = *target, .from = *source};
 }
