@@ -53,8 +53,10 @@ Result<memory::Hugetlb> huge_pages_wanted() {
   const std::string mode = os::env("HUFU_HUGEPAGES");
   if (mode.empty() || mode == "auto") return memory::Hugetlb::kIfFree;
   if (mode == "require") return memory::Hugetlb::kRequired;
+  if (mode == "never") return memory::Hugetlb::kNever;
   return fail(Errc::kInvalidValue, Reason::kNone,
-              "HUFU_HUGEPAGES={}: write auto, or require to fail rather than emulate huge pages",
+              "HUFU_HUGEPAGES={}: write auto, require to fail rather than emulate huge pages, or "
+              "never to leave the reserved ones alone",
               mode);
 }
 
