@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -459,6 +460,271 @@ TEST_F(Copies, WithConditionTakePageLockedMemoryOnly) {
   EXPECT_EQ(copy(pinned_, host.data(), ACL_MEMCPY_HOST_TO_HOST), ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
   EXPECT_EQ(aclrtMemcpyAsyncWithCondition(device_, 63, pinned_, 64, ACL_MEMCPY_DEFAULT, stream_),
             ACL_ERROR_RT_PARAM_INVALID);
+}
+
+// --- Addresses that lie in device memory ---------------------------------------------------------
+
+class Indirect : public Copies {
+ protected:
+  void SetUp() override {
+    Copies::SetUp();
+    cells_ = reinterpret_cast<void**>(allocate(4096));
+    std::iota(other_, other_ + 256, uint8_t{0});
+  }
+  void TearDown() override {
+    EXPECT_EQ(aclrtFree(cells_), ACL_SUCCESS);
+    Copies::TearDown();
+  }
+  aclError by_cells(size_t to_offset, size_t count, size_t from_offset) {
+    return aclrtMemcpyAsyncWithOffset(&cells_[0], count, to_offset,
+                                      const_cast<const void**>(&cells_[1]), count, from_offset,
+                                      ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, stream_);
+  }
+  aclError described() {
+    return aclrtMemcpyAsyncWithDesc(cells_, ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, stream_);
+  }
+  aclError describe(void* from, void* to, size_t count) {
+    return aclrtSetMemcpyDesc(cells_, ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, from, to, count, nullptr);
+  }
+  void expect_no_copy() {
+    EXPECT_EQ(aclrtSynchronizeStream(stream_), ACL_ERROR_RT_SYS_DMA);
+    EXPECT_NE(recent().find("device memory"), std::string::npos);
+  }
+
+  void** cells_ = nullptr;
+};
+
+TEST_F(Indirect, CellsAreReadWhenTheirTurnComes) {
+  Gate gate;
+  stand(gate);
+  ASSERT_EQ(by_cells(8, 64, 16), ACL_SUCCESS) << recent();
+  cells_[0] = device_;
+  cells_[1] = other_;
+  gate.open();
+  synchronize();
+  EXPECT_EQ(device_[7], 0);
+  EXPECT_EQ(device_[8], 16);
+  EXPECT_EQ(device_[8 + 63], 16 + 63);
+  EXPECT_EQ(device_[8 + 64], 0);
+}
+
+TEST_F(Indirect, CellsThatNameNoDeviceMemoryFailTheTaskAndTouchNothing) {
+  std::array<uint8_t, 64> host{};
+  const auto expect = [&](void* to, void* from, size_t to_offset, size_t from_offset) {
+    cells_[0] = to;
+    cells_[1] = from;
+    EXPECT_EQ(by_cells(to_offset, 64, from_offset), ACL_SUCCESS) << recent();
+    expect_no_copy();
+  };
+  expect(nullptr, other_, 0, 0);
+  expect(device_, nullptr, 0, 0);
+  expect(host.data(), other_, 0, 0);
+  expect(device_, other_, kBlock - 31, 0);
+  expect(device_, other_, 0, kBlock);
+  expect(device_, other_, ~size_t{0}, 0);  // Wraps around.
+  EXPECT_EQ(host[0], 0);
+  EXPECT_EQ(device_[kBlock - 31], 0);
+}
+
+TEST_F(Indirect, OffsetsHaveTheContractsCodes) {
+  void* own[2] = {device_, other_};
+  const auto copy = [&](void** to, size_t room, void** from, size_t count, int kind) {
+    return aclrtMemcpyAsyncWithOffset(to, room, 0, const_cast<const void**>(from), count, 0,
+                                      from_c<aclrtMemcpyKind>(kind), stream_);
+  };
+  EXPECT_EQ(copy(nullptr, 0, nullptr, 0, 99), ACL_SUCCESS);
+  EXPECT_EQ(copy(nullptr, 64, cells_, 64, 6), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(copy(cells_, 64, nullptr, 64, 6), ACL_ERROR_INVALID_PARAM);
+  for (const int kind : {0, 1, 2, 3, 4, 5, 7})
+    EXPECT_EQ(copy(cells_, 64, cells_, 64, kind), ACL_ERROR_RT_PARAM_INVALID) << kind;
+  EXPECT_EQ(copy(cells_, 63, cells_, 64, 6), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(copy(own, 64, cells_, 64, 6), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(copy(cells_, 64, own + 1, 64, 6), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+}
+
+TEST_F(Indirect, ADescriptorStandsForItsCopyEachTime) {
+  size_t size = 0;
+  ASSERT_EQ(aclrtGetMemcpyDescSize(ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, &size), ACL_SUCCESS);
+  ASSERT_LE(size, 4096U);
+  ASSERT_EQ(describe(other_, device_, 100), ACL_SUCCESS) << recent();
+  for (int i = 0; i < 2; ++i) {
+    std::memset(device_, 0, 128);
+    ASSERT_EQ(described(), ACL_SUCCESS) << recent();
+    synchronize();
+    EXPECT_EQ(device_[99], 99);
+    EXPECT_EQ(device_[100], 0);
+  }
+}
+
+TEST_F(Indirect, ADescriptorIsBelievedNothing) {
+  EXPECT_EQ(described(), ACL_SUCCESS);  // Never set: zeros.
+  expect_no_copy();
+  ASSERT_EQ(describe(other_, device_, kBlock + 64), ACL_SUCCESS) << recent();
+  EXPECT_EQ(described(), ACL_SUCCESS);
+  expect_no_copy();
+  // Whatever is scribbled over it, no byte outside device memory is touched.
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_EQ(describe(other_, device_, 64), ACL_SUCCESS);
+    const size_t at = random() % 32;
+    const auto byte = static_cast<uint8_t>(1U << (random() % 8));
+    reinterpret_cast<uint8_t*>(cells_)[at] ^= byte;
+    ASSERT_EQ(described(), ACL_SUCCESS) << recent();
+    const aclError code = aclrtSynchronizeStream(stream_);
+    EXPECT_TRUE(code == ACL_SUCCESS || code == ACL_ERROR_RT_SYS_DMA) << code;
+  }
+}
+
+TEST_F(Indirect, DescriptorsHaveTheContractsCodes) {
+  constexpr auto kInner = ACL_MEMCPY_INNER_DEVICE_TO_DEVICE;
+  std::array<uint8_t, 64> host{};
+  size_t size = kUntouched;
+  EXPECT_EQ(aclrtGetMemcpyDescSize(kInner, nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtGetMemcpyDescSize(ACL_MEMCPY_DEVICE_TO_DEVICE, &size), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(size, kUntouched);
+  const auto set = [&](void* desc, aclrtMemcpyKind kind, void* from, void* to, size_t count,
+                       void* config = nullptr) {
+    return aclrtSetMemcpyDesc(desc, kind, from, to, count, config);
+  };
+  EXPECT_EQ(set(nullptr, kInner, other_, device_, 1), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(set(cells_, kInner, nullptr, device_, 1), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(set(cells_, kInner, other_, nullptr, 1), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(set(cells_, kInner, other_, device_, 0), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(set(cells_, ACL_MEMCPY_DEFAULT, other_, device_, 1), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(set(cells_, kInner, other_, device_, 1, cells_), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(set(host.data(), kInner, other_, device_, 1), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(set(device_ + kBlock - 16, kInner, other_, device_, 1), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(aclrtMemcpyAsyncWithDesc(nullptr, kInner, stream_), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtMemcpyAsyncWithDesc(cells_, ACL_MEMCPY_DEFAULT, stream_),
+            ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(aclrtMemcpyAsyncWithDesc(host.data(), kInner, stream_),
+            ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+}
+
+TEST_F(Indirect, WhatItWillReadMayBeFreedOnlyAfterwards) {
+  uint8_t* there = nullptr;
+  std::thread([&] {
+    ASSERT_EQ(aclrtSetDevice(1), ACL_SUCCESS);
+    there = allocate();
+  }).join();
+  ASSERT_EQ(describe(there, device_, 64), ACL_SUCCESS);
+  Gate gate;
+  stand(gate);
+  ASSERT_EQ(described(), ACL_SUCCESS) << recent();
+  ASSERT_EQ(aclrtFree(there), ACL_SUCCESS);
+  EXPECT_EQ(Runtime::get_if_any()->deferred().pending(), 1U);
+  gate.open();
+  // Dead for every call since it was freed, so for this one too.
+  expect_no_copy();
+  EXPECT_EQ(aclrtResetDeviceForce(1), ACL_SUCCESS);
+}
+
+// --- Reductions ----------------------------------------------------------------------------------
+
+using Reductions = Copies;
+
+TEST_F(Reductions, AreDoneInTheStreamsOrder) {
+  auto* to = reinterpret_cast<float*>(device_);
+  auto* from = reinterpret_cast<float*>(other_);
+  constexpr size_t kCount = kBlock / sizeof(float);
+  std::fill_n(to, kCount, 1.5F);
+  std::fill_n(from, kCount, 2.0F);
+  Gate gate;
+  stand(gate);
+  const auto reduce = [&](aclrtReduceKind kind) {
+    ASSERT_EQ(aclrtReduceAsync(to, from, kBlock, kind, ACL_FLOAT, stream_, nullptr), ACL_SUCCESS)
+        << recent();
+  };
+  reduce(ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM);
+  reduce(ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM);
+  reduce(ACL_RT_MEMCPY_SDMA_AUTOMATIC_MIN);
+  EXPECT_EQ(to[0], 1.5F);
+  gate.open();
+  synchronize();
+  EXPECT_EQ(to[0], 2.0F);
+  EXPECT_EQ(to[kCount - 1], 2.0F);
+  reduce(ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM);
+  reduce(ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX);
+  synchronize();
+  EXPECT_EQ(to[kCount - 1], 4.0F);
+}
+
+TEST_F(Reductions, RefusalsHaveTheContractsCodes) {
+  std::array<float, 16> host{};
+  const auto reduce = [&](void* to, const void* from, uint64_t count, int kind, int type,
+                          void* reserve = nullptr) {
+    return aclrtReduceAsync(to, from, count, from_c<aclrtReduceKind>(kind),
+                            from_c<aclDataType>(type), stream_, reserve);
+  };
+  EXPECT_EQ(reduce(nullptr, other_, 64, 10, ACL_FLOAT), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(reduce(device_, nullptr, 64, 10, ACL_FLOAT), ACL_ERROR_INVALID_PARAM);
+  for (const int type : {-1, +ACL_BOOL, +ACL_STRING, +ACL_COMPLEX64, +ACL_INT4, 1000})
+    EXPECT_EQ(reduce(device_, other_, 64, 10, type), ACL_ERROR_INVALID_PARAM) << type;
+  EXPECT_EQ(reduce(device_, other_, 64, 9, ACL_FLOAT), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(reduce(device_, other_, 64, 14, ACL_FLOAT), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(reduce(device_, other_, 64, 13, ACL_FLOAT), ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
+  EXPECT_EQ(reduce(device_, other_, 64, 10, ACL_FLOAT, device_), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(reduce(device_, other_, 63, 10, ACL_FLOAT16), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(reduce(device_ + 64, other_, kBlock, 10, ACL_INT8), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(reduce(device_, other_ + 64, kBlock, 10, ACL_INT8), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(reduce(host.data(), other_, 64, 10, ACL_FLOAT), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(reduce(device_, host.data(), 64, 10, ACL_FLOAT), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  for (const int type :
+       {+ACL_FLOAT, +ACL_FLOAT16, +ACL_BF16, +ACL_INT8, +ACL_INT16, +ACL_INT32, +ACL_UINT8,
+        +ACL_UINT16, +ACL_UINT32, +ACL_INT64, +ACL_UINT64, +ACL_DOUBLE})
+    EXPECT_EQ(reduce(device_, other_, 64, 10, type), ACL_SUCCESS) << recent();
+}
+
+// --- Cache maintenance ---------------------------------------------------------------------------
+
+TEST_F(Copies, CacheMaintenanceIsAPlaceInTheOrder) {
+  size_t size = 0;
+  ASSERT_EQ(aclrtCmoGetDescSize(&size), ACL_SUCCESS);
+  ASSERT_LE(size, kBlock);
+  ASSERT_EQ(aclrtCmoSetDesc(other_, device_, 64), ACL_SUCCESS) << recent();
+  aclrtBarrierTaskInfo barrier{};
+  barrier.barrierNum = 1;
+  barrier.cmoInfo[0] = {.cmoType = ACL_RT_CMO_TYPE_INVALID, .barrierId = 3};
+  Gate gate;
+  stand(gate);
+  const auto tail = [] { return Runtime::get_if_any()->streams().under_way(0).at(0).ticket; };
+  const auto before = tail();
+  for (const auto kind : {ACL_RT_CMO_TYPE_PREFETCH, ACL_RT_CMO_TYPE_WRITEBACK,
+                          ACL_RT_CMO_TYPE_INVALID, ACL_RT_CMO_TYPE_FLUSH}) {
+    EXPECT_EQ(aclrtCmoAsync(device_, 64, kind, stream_), ACL_SUCCESS) << recent();
+    EXPECT_EQ(aclrtCmoAsyncWithBarrier(device_, 64, kind, 3, stream_), ACL_SUCCESS);
+    EXPECT_EQ(aclrtCmoAsyncWithDesc(other_, kind, stream_, nullptr), ACL_SUCCESS);
+  }
+  EXPECT_EQ(aclrtCmoWaitBarrier(&barrier, stream_, 0), ACL_SUCCESS) << recent();
+  EXPECT_EQ(tail(), before + 13);
+  gate.open();
+  synchronize();
+}
+
+TEST_F(Copies, CacheMaintenanceHasTheContractsCodes) {
+  const auto bad = from_c<aclrtCmoType>(4);
+  EXPECT_EQ(aclrtCmoAsync(nullptr, 64, ACL_RT_CMO_TYPE_FLUSH, stream_), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoAsync(device_, 0, ACL_RT_CMO_TYPE_FLUSH, stream_), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoAsync(device_, 64, bad, stream_), ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
+  EXPECT_EQ(aclrtCmoAsync(device_, 64, ACL_RT_CMO_TYPE_FLUSH, device_),
+            ACL_ERROR_RT_INVALID_HANDLE);
+  EXPECT_EQ(aclrtCmoAsyncWithBarrier(nullptr, 64, ACL_RT_CMO_TYPE_FLUSH, 1, stream_),
+            ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoAsyncWithBarrier(device_, 64, bad, 1, stream_),
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
+  EXPECT_EQ(aclrtCmoWaitBarrier(nullptr, stream_, 0), ACL_ERROR_INVALID_PARAM);
+  aclrtBarrierTaskInfo barrier{};
+  EXPECT_EQ(aclrtCmoWaitBarrier(&barrier, stream_, 0), ACL_ERROR_RT_PARAM_INVALID);
+  barrier.barrierNum = ACL_RT_CMO_MAX_BARRIER_NUM + 1;
+  EXPECT_EQ(aclrtCmoWaitBarrier(&barrier, stream_, 0), ACL_ERROR_RT_PARAM_INVALID);
+  EXPECT_EQ(aclrtCmoGetDescSize(nullptr), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoSetDesc(nullptr, device_, 64), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoSetDesc(other_, nullptr, 64), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoSetDesc(other_, device_, 0), ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoSetDesc(&barrier, device_, 64), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  EXPECT_EQ(aclrtCmoAsyncWithDesc(nullptr, ACL_RT_CMO_TYPE_FLUSH, stream_, nullptr),
+            ACL_ERROR_INVALID_PARAM);
+  EXPECT_EQ(aclrtCmoAsyncWithDesc(other_, bad, stream_, nullptr), ACL_ERROR_RT_FEATURE_NOT_SUPPORT);
 }
 
 }  // namespace

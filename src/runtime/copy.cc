@@ -39,22 +39,6 @@ Side target_side(CopyKind kind) {
   return Side::kAny;
 }
 
-// What lies at both ends of a copy.
-struct Ends {
-  Found to;
-  Found from;
-
-  bool reaches_across(int device) const {
-    return is_elsewhere(to, device) || is_elsewhere(from, device);
-  }
-  bool device_takes_part() const {
-    return to.memory == Memory::kDevice || from.memory == Memory::kDevice;
-  }
-  bool pageable() const {
-    return to.memory == Memory::kPageable || from.memory == Memory::kPageable;
-  }
-};
-
 // What lies where a set writes.
 struct Target {
   Found to;
@@ -74,29 +58,14 @@ Result<Found> check_end(Runtime& runtime, const void* pointer, std::uint64_t cou
               pointer);
 }
 
-Result<Ends> check_copy(Runtime& runtime, const void* to, std::uint64_t to_count, const void* from,
-                        std::uint64_t from_count, CopyKind kind) {
-  const auto target = check_end(runtime, to, to_count, target_side(kind), Use::kWrite);
-  if (!target) return target.error();
-  const auto source = check_end(runtime, from, from_count, source_side(kind), Use::kRead);
-  if (!source) return source.error();
-  return Ends{.to = *target, .from = *source};
-}
-
 Result<Target> check_target(Runtime& runtime, const void* to, std::uint64_t count, Side side) {
   const auto target = check_range(runtime, to, count, side, Use::kWrite);
   if (!target) return target.error();
   return Target{.to = *target};
 }
 
-// Short enough to be done by the caller rather than to wake somebody.
-constexpr std::uint64_t kShort = std::uint64_t{64} * 1024;
 // As much of the caller's bytes as is taken along with a task (ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE).
 constexpr std::uint64_t kMostKept = std::uint64_t{64} * 1024;
-
-Where where_for(std::uint64_t count) {
-  return count <= kShort ? Where::kHereIfIdle : Where::kQueued;
-}
 
 // Issues what `make` makes. If it finds pageable memory, it sets `at_once` and makes nothing; then
 // `now` does the work, after the stream's.
@@ -118,6 +87,15 @@ Error host_to_host() {
 }
 
 }  // namespace
+
+Result<Ends> check_copy(Runtime& runtime, const void* to, std::uint64_t to_count, const void* from,
+                        std::uint64_t from_count, CopyKind kind) {
+  const auto target = check_end(runtime, to, to_count, target_side(kind), Use::kWrite);
+  if (!target) return target.error();
+  const auto source = check_end(runtime, from, from_count, source_side(kind), Use::kRead);
+  if (!source) return source.error();
+  return Ends{.to = *target, .from = *source};
+}
 
 // --- One range -----------------------------------------------------------------------------------
 
@@ -391,6 +369,11 @@ Result<void> copy_on(Runtime& runtime, const On& on, std::span<const ClaimedPiec
     return Task(BatchTask{.pieces = std::move(all)});
   };
   return issue(runtime, on, sum_of(pieces), make, [&] { return copy(runtime, pieces, at_fault); });
+}
+
+Result<void> order_on(Runtime& runtime, const On& on) {
+  return runtime.streams().issue(on.stream, on.context, Where::kHereIfIdle,
+                                 [](Stream&) -> Result<Task> { return Task(); });
 }
 
 }  // namespace hufu::runtime

@@ -37,6 +37,33 @@ struct On {
   ContextId context;
 };
 
+// What lies at both ends of a copy.
+struct Ends {
+  Found to;
+  Found from;
+
+  bool reaches_across(int device) const {
+    return is_elsewhere(to, device) || is_elsewhere(from, device);
+  }
+  bool device_takes_part() const {
+    return to.memory == Memory::kDevice || from.memory == Memory::kDevice;
+  }
+  bool pageable() const {
+    return to.memory == Memory::kPageable || from.memory == Memory::kPageable;
+  }
+};
+
+// May they be copied? For who does the copy himself.
+Result<Ends> check_copy(Runtime& runtime, const void* to, std::uint64_t to_count, const void* from,
+                        std::uint64_t from_count, CopyKind kind);
+
+// Work on so many bytes is done by the caller when the stream is idle: that is sooner over than
+// somebody is woken.
+inline constexpr std::uint64_t kShort = std::uint64_t{64} * 1024;
+inline Where where_for(std::uint64_t count) {
+  return count <= kShort ? Where::kHereIfIdle : Where::kQueued;
+}
+
 // Overlapping ranges are copied as by memmove. `count` is not 0.
 Result<void> copy(Runtime& runtime, void* to, std::uint64_t room, const void* from,
                   std::uint64_t count, CopyKind kind);
@@ -80,5 +107,8 @@ struct ClaimedPiece {
 Result<void> copy(Runtime& runtime, std::span<const ClaimedPiece> pieces, std::size_t& at_fault);
 Result<void> copy_on(Runtime& runtime, const On& on, std::span<const ClaimedPiece> pieces,
                      std::size_t& at_fault);
+
+// A place in the stream's order, and nothing else.
+Result<void> order_on(Runtime& runtime, const On& on);
 
 }  // namespace hufu::runtime

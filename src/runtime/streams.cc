@@ -35,10 +35,13 @@ Error fail_context(StreamHandle handle, int owner, const ContextId& context) {
 }
 
 Error fail_task(StreamHandle handle, std::int32_t code) {
+  const std::string_view why =
+      code == kNoCopy ? "When the turn of a copy by cells or by descriptor came, it named no range "
+                        "of device memory; or a program that was queued says so"
+                      : "The program that was queued knows why";
   Error error = fail(Errc::kTaskFailed, Reason::kNone,
-                     "a task of stream {} failed with code {}; the tasks behind it were done. The "
-                     "program that was queued knows why",
-                     handle, code);
+                     "a task of stream {} failed with code {}; the tasks behind it were done. {}",
+                     handle, code, why);
   error.task_code = code;
   return error;
 }

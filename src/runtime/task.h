@@ -15,6 +15,8 @@
 
 namespace hufu::runtime {
 
+class Runtime;
+
 // A ticket that came to nothing: what was to be done had to be refused, or is nothing but a place
 // in the order.
 struct Nothing {};
@@ -60,18 +62,45 @@ struct BatchTask {
   std::vector<Piece> pieces;
 };
 
+// Combines elements of `from` into those of `to`.
+using Combiner = void (*)(void* to, const void* from, std::uint64_t elements);
+struct ReduceTask {
+  void* to;
+  const void* from;
+  std::uint64_t elements;
+  Combiner combine;
+};
+
+// See indirect.h. The code with which they fail is ACL_ERROR_RT_SYS_DMA; src/capi asserts it.
+inline constexpr std::int32_t kNoCopy = 507013;
+struct CellsTask {
+  Runtime* runtime;
+  const void* to_cell;
+  std::uint64_t to_offset;
+  const void* from_cell;
+  std::uint64_t from_offset;
+  std::uint64_t count;
+};
+struct DescribedTask {
+  Runtime* runtime;
+  const void* descriptor;
+};
+
 // The program's own function: may take for ever, may wait for what another stream does.
 struct HostTask {
   std::int32_t (*run)(void*);
   void* argument;
 };
 
-using Task = std::variant<Nothing, CopyTask, FillTask, FillWordsTask, Rows, BatchTask, HostTask>;
+using Task = std::variant<Nothing, CopyTask, FillTask, FillWordsTask, Rows, BatchTask, ReduceTask,
+                          CellsTask, DescribedTask, HostTask>;
 static_assert(sizeof(Task) <= 56, "with its mark, a place of the queue is a cache line");
 
 void fill_words(void* to, std::uint64_t words, std::uint32_t value);
 void copy_rows(const Rows& rows);
 void copy_pieces(const std::vector<Piece>& pieces);
+std::int32_t perform(const CellsTask& task);
+std::int32_t perform(const DescribedTask& task);
 
 // 0, or the code with which it failed.
 inline std::int32_t perform(const Task& task) {
@@ -87,6 +116,12 @@ inline std::int32_t perform(const Task& task) {
     copy_rows(*rows);
   } else if (const auto* batch = std::get_if<BatchTask>(&task)) {
     copy_pieces(batch->pieces);
+  } else if (const auto* reduce = std::get_if<ReduceTask>(&task)) {
+    reduce->combine(reduce->to, reduce->from, reduce->elements);
+  } else if (const auto* cells = std::get_if<CellsTask>(&task)) {
+    return perform(*cells);
+  } else if (const auto* described = std::get_if<DescribedTask>(&task)) {
+    return perform(*described);
   }
   return 0;
 }

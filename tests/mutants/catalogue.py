@@ -195,4 +195,9 @@ MUTANTS = (
         "src/runtime/copy.cc",
         "      at_fault = i;\n      return fail(", "      at_fault = i;\n      if (i != 0) return all;\n      return fail(",
         "capi_copies_test", "Batches.*"),
+    Mutant(
+        "descriptor", "a descriptor in device memory is believed when its turn comes",
+        "src/runtime/indirect.cc",
+        "  if (!good) return kNoCopy;\n", "",
+        "capi_copies_test", "Indirect.*"),
 )
