@@ -169,6 +169,13 @@ void memcpys(Table& table) {
   copies(
       table, "aclrtMemcpyAsync", aclrtMemcpyAsync, [](Bench& b) { return std::tuple(b.stream()); },
       directions);
+  std::vector<Direction> without_ordinary = directions;
+  std::erase_if(without_ordinary, [](const Direction& direction) {
+    return direction.to == Side::kOrdinary || direction.from == Side::kOrdinary;
+  });
+  copies(
+      table, "aclrtMemcpyAsyncWithCondition", aclrtMemcpyAsyncWithCondition,
+      [](Bench& b) { return std::tuple(b.stream()); }, without_ordinary);
   directions.push_back({"HOST_TO_HOST", ACL_MEMCPY_HOST_TO_HOST, pinned, pinned});
   directions.push_back({"HOST_TO_HOST", ACL_MEMCPY_HOST_TO_HOST, ordinary, ordinary});
   copies(
@@ -196,21 +203,23 @@ void memcpys(Table& table) {
     return std::tuple(b.block(), kBytes, static_cast<const void*>(b.host()), kBytes,
                       ACL_MEMCPY_HOST_TO_DEVICE, b.stream());
   };
-  Function(table, "1.7", "aclrtMemcpyAsync", aclrtMemcpyAsync, async_make)
-      .with<5>("stream null, which is the default one", nullptr, ACL_SUCCESS)
-      .when(
-          "HOST_TO_HOST",
-          [](Bench& b, auto& all) {
-            std::get<0>(all) = b.host();
-            std::get<4>(all) = ACL_MEMCPY_HOST_TO_HOST;
-          },
-          207000)
-      .when(
-          "a stream of another context",
-          [](Bench& b, auto& all) { std::get<5>(all) = b.foreign_stream(); }, 107003)
-      .when(
-          "a stream that was destroyed",
-          [](Bench& b, auto& all) { std::get<5>(all) = b.destroyed_stream(); }, 107017);
+  for (const bool condition : {false, true})
+    Function(table, "1.7", condition ? "aclrtMemcpyAsyncWithCondition" : "aclrtMemcpyAsync",
+             condition ? aclrtMemcpyAsyncWithCondition : aclrtMemcpyAsync, async_make)
+        .with<5>("stream null, which is the default one", nullptr, ACL_SUCCESS)
+        .when(
+            "HOST_TO_HOST",
+            [](Bench& b, auto& all) {
+              std::get<0>(all) = b.host();
+              std::get<4>(all) = ACL_MEMCPY_HOST_TO_HOST;
+            },
+            207000)
+        .when(
+            "a stream of another context",
+            [](Bench& b, auto& all) { std::get<5>(all) = b.foreign_stream(); }, 107003)
+        .when(
+            "a stream that was destroyed",
+            [](Bench& b, auto& all) { std::get<5>(all) = b.destroyed_stream(); }, 107017);
 }
 
 template <class... Args, class Make>
@@ -276,12 +285,298 @@ void memsets(Table& table) {
           [](Bench& b, auto& all) { std::get<4>(all) = b.destroyed_stream(); }, 107017);
 }
 
+// Rows of 100 bytes, 200 apart where they come from, 300 where they go.
+constexpr std::size_t kWidth = 100;
+constexpr std::size_t kHeight = 5;
+constexpr std::size_t kSourcePitch = 200;
+constexpr std::size_t kTargetPitch = 300;
+
+void expect_rows(Bench& bench, const void* to) {
+  const auto* target = static_cast<const std::byte*>(to);
+  for (std::size_t row = 0; row < kHeight; ++row) {
+    const std::byte* const begin = target + row * kTargetPitch;
+    bench.check(std::memcmp(begin, pattern() + row * kSourcePitch, kWidth) == 0,
+                "the row has arrived");
+    bench.check(all_are(begin + kWidth, kTargetPitch - kWidth, 0), "between rows nothing changes");
+  }
+}
+
+template <class... Args, class Make>
+void copies_2d(Table& table, const char* name,
+               aclError (*call)(void*, std::size_t, const void*, std::size_t, std::size_t,
+                                std::size_t, aclrtMemcpyKind, Args...),
+               Make rest, bool device_to_device) {
+  const auto put = [](Bench& b, auto& all, Side to, Side from, aclrtMemcpyKind kind) {
+    void* const source = memory(b, from);
+    std::memcpy(source, pattern(), kPage);
+    std::get<0>(all) = memory(b, to);
+    std::memset(std::get<0>(all), 0, kPage);
+    std::get<2>(all) = source;
+    std::get<6>(all) = kind;
+  };
+  const auto between = [put](Side to, Side from, aclrtMemcpyKind kind) {
+    return [=](Bench& b, auto& all) { put(b, all, to, from, kind); };
+  };
+  const auto arrived = [](Bench& b, auto& all) {
+    need(aclrtSynchronizeDevice(), "aclrtSynchronizeDevice");
+    expect_rows(b, std::get<0>(all));
+  };
+  Function function(table, "1.7", name, call, [rest](Bench& b) {
+    return std::tuple_cat(std::tuple(b.block(), kTargetPitch, static_cast<const void*>(b.host()),
+                                     kSourcePitch, kWidth, kHeight, ACL_MEMCPY_HOST_TO_DEVICE),
+                          rest(b));
+  });
+  const Side device = Side::kDevice;
+  const Side pinned = Side::kPinned;
+  const Side ordinary = Side::kOrdinary;
+  function
+      .when("pinned host to device", between(device, pinned, ACL_MEMCPY_HOST_TO_DEVICE), 0, arrived)
+      .when("ordinary host to device", between(device, ordinary, ACL_MEMCPY_HOST_TO_DEVICE), 0,
+            arrived)
+      .when("device to pinned host", between(pinned, device, ACL_MEMCPY_DEVICE_TO_HOST), 0, arrived)
+      .when("device to ordinary host", between(ordinary, device, ACL_MEMCPY_DEVICE_TO_HOST), 0,
+            arrived)
+      .when("DEFAULT, host to device", between(device, pinned, ACL_MEMCPY_DEFAULT), 0, arrived)
+      .when("DEFAULT, device to host", between(ordinary, device, ACL_MEMCPY_DEFAULT), 0, arrived)
+      .when("DEFAULT, host to host", between(pinned, pinned, ACL_MEMCPY_DEFAULT), 107000)
+      .when("host to device, but both are the host's",
+            between(pinned, pinned, ACL_MEMCPY_HOST_TO_DEVICE), 107000)
+      .when(
+          "width 0", [](Bench&, auto& all) { std::get<4>(all) = 0; }, ACL_SUCCESS)
+      .when(
+          "height 0", [](Bench&, auto& all) { std::get<5>(all) = 0; }, ACL_SUCCESS)
+      .template with<0>("dst null", nullptr, 100000)
+      .template with<2>("src null", nullptr, 100000)
+      .template with<1>("width greater than dpitch", kWidth - 1, 100000)
+      .template with<3>("width greater than spitch", kWidth - 1, 100000)
+      .template with<6>("kind 0", ACL_MEMCPY_HOST_TO_HOST, 100000)
+      .template with<6>("kind 5", ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE, 100000)
+      .template with<6>("kind 6", ACL_MEMCPY_INNER_DEVICE_TO_DEVICE, 100000)
+      .template with<6>("kind -1", from_c<aclrtMemcpyKind>(-1), 100000)
+      .when(
+          "more rows than the block has", [](Bench&, auto& all) { std::get<5>(all) = 100'000; },
+          107000)
+      .without_context(107002);
+  if (device_to_device) {
+    function
+        .when("device to device", between(device, device, ACL_MEMCPY_DEVICE_TO_DEVICE), 0, arrived)
+        .when("DEFAULT, device to device", between(device, device, ACL_MEMCPY_DEFAULT), 0, arrived);
+  } else {
+    function.when("device to device", between(device, device, ACL_MEMCPY_DEVICE_TO_DEVICE), 107000)
+        .when("DEFAULT, device to device", between(device, device, ACL_MEMCPY_DEFAULT), 107000);
+  }
+}
+
+void copies_of_rows(Table& table) {
+  copies_2d(
+      table, "aclrtMemcpy2d", aclrtMemcpy2d, [](Bench&) { return std::tuple<>(); }, false);
+  copies_2d(
+      table, "aclrtMemcpy2dAsync", aclrtMemcpy2dAsync,
+      [](Bench& b) { return std::tuple(b.stream()); }, true);
+  Function(table, "1.7", "aclrtMemcpy2dAsync", aclrtMemcpy2dAsync,
+           [](Bench& b) {
+             return std::tuple(b.block(), kTargetPitch, static_cast<const void*>(b.host()),
+                               kSourcePitch, kWidth, kHeight, ACL_MEMCPY_HOST_TO_DEVICE,
+                               b.stream());
+           })
+      .with<7>("stream null, which is the default one", nullptr, ACL_SUCCESS)
+      .when(
+          "a stream of another context",
+          [](Bench& b, auto& all) { std::get<7>(all) = b.foreign_stream(); }, 107003)
+      .when(
+          "a stream that was destroyed",
+          [](Bench& b, auto& all) { std::get<7>(all) = b.destroyed_stream(); }, 107017);
+}
+
+constexpr std::uint32_t kWord = 0x01020304;
+
+template <class... Args, class Make>
+void sets_of_words(Table& table, const char* name,
+                   aclError (*call)(void*, std::size_t, std::uint32_t, std::size_t, Args...),
+                   Make rest) {
+  const auto is_set = [](Bench& b, auto& all) {
+    need(aclrtSynchronizeDevice(), "aclrtSynchronizeDevice");
+    const auto* words = static_cast<const std::uint32_t*>(std::get<0>(all));
+    b.check(std::all_of(words, words + 100, [](std::uint32_t word) { return word == kWord; }),
+            "all words are set");
+  };
+  const auto nothing = [](Bench&, auto& all) { std::get<3>(all) = 0; };
+  Function(table, "1.7", name, call,
+           [rest](Bench& b) {
+             return std::tuple_cat(std::tuple(b.block(), std::size_t{400}, kWord, std::size_t{100}),
+                                   rest(b));
+           })
+      .good("a block", is_set)
+      .when(
+          "pinned host memory", [](Bench& b, auto& all) { std::get<0>(all) = b.host(); },
+          ACL_SUCCESS, is_set)
+      .when("N 0", nothing, ACL_SUCCESS)
+      .template with<0>("ptr null", nullptr, 100000)
+      .when(
+          "a misaligned pointer",
+          [](Bench&, auto& all) {
+            std::get<0>(all) = static_cast<std::byte*>(std::get<0>(all)) + 2;
+          },
+          100000)
+      .template with<1>("memSize less than N words", 399, 100000)
+      .template with<3>("N words that wrap", SIZE_MAX / 2, 100000)
+      .when(
+          "ordinary memory", [](Bench& b, auto& all) { std::get<0>(all) = b.ordinary(); },
+          differs(kNeverAllocated, kUnregistered, 100000))
+      .without_context(107002);
+}
+
+void memsets_of_words(Table& table) {
+  sets_of_words(table, "aclrtMemsetD32", aclrtMemsetD32, [](Bench&) { return std::tuple<>(); });
+  sets_of_words(table, "aclrtMemsetD32Async", aclrtMemsetD32Async,
+                [](Bench& b) { return std::tuple(b.stream()); });
+  Function(table, "1.7", "aclrtMemsetD32Async", aclrtMemsetD32Async,
+           [](Bench& b) {
+             return std::tuple(b.block(), std::size_t{400}, 1U, std::size_t{100}, b.stream());
+           })
+      .when(
+          "a stream of another context",
+          [](Bench& b, auto& all) { std::get<4>(all) = b.foreign_stream(); }, 107003)
+      .when(
+          "a stream that was destroyed",
+          [](Bench& b, auto& all) { std::get<4>(all) = b.destroyed_stream(); }, 107017);
+}
+
+// Three copies: two from the host to the device, one back.
+constexpr std::size_t kBatch = 3;
+
+template <class... Args, class Make>
+void batches(Table& table, const char* name,
+             aclError (*call)(void**, std::size_t*, void**, std::size_t*, std::size_t,
+                              aclrtMemcpyBatchAttr*, std::size_t*, std::size_t, Args...),
+             Make rest, bool has_limit) {
+  const auto make = [rest](Bench& b) {
+    const aclrtMemLocation device{.id = 0, .type = ACL_MEM_LOCATION_TYPE_DEVICE};
+    const aclrtMemLocation host{.id = 0, .type = ACL_MEM_LOCATION_TYPE_HOST};
+    auto* const from = static_cast<std::byte*>(b.host());
+    std::memcpy(from, pattern(), kPage);
+    void* const third = b.block();
+    std::memcpy(third, pattern(), kPage);
+    return std::tuple_cat(
+        std::tuple(b.array<void*>({b.block(), b.block(), b.host()}),
+                   b.array<std::size_t>({kBytes, kBytes, kBytes}),
+                   b.array<void*>({from, from, third}),
+                   b.array<std::size_t>({kBytes, kBytes, kBytes}), kBatch,
+                   b.array<aclrtMemcpyBatchAttr>({{.dstLoc = device, .srcLoc = host, .rsv = {}},
+                                                  {.dstLoc = host, .srcLoc = device, .rsv = {}},
+                                                  {},
+                                                  {}}),
+                   b.array<std::size_t>({0, 2, 3, 4}), std::size_t{2}),
+        rest(b));
+  };
+  const auto arrived = [](Bench& b, auto& all) {
+    need(aclrtSynchronizeDevice(), "aclrtSynchronizeDevice");
+    for (std::size_t i = 0; i < kBatch; ++i)
+      b.check(holds_pattern(std::get<0>(all)[i]), "the bytes have arrived");
+  };
+  const auto indexes = [](std::size_t first, std::size_t second) {
+    return [=](Bench&, auto& all) {
+      std::get<6>(all)[0] = first;
+      std::get<6>(all)[1] = second;
+    };
+  };
+  Function function(table, "1.7", name, call, make);
+  function.good("two to the device and one back", arrived)
+      .when(
+          "all sizes 0",
+          [](Bench&, auto& all) { std::fill_n(std::get<3>(all), kBatch, std::size_t{0}); },
+          ACL_SUCCESS)
+      .template with<0>("dsts null", nullptr, 100000)
+      .template with<1>("destMaxs null", nullptr, 100000)
+      .template with<2>("srcs null", nullptr, 100000)
+      .template with<3>("sizes null", nullptr, 100000)
+      .template with<4>("numBatches 0", 0, 100000)
+      .template with<5>("attrs null", nullptr, 100000)
+      .template with<6>("attrsIndexes null", nullptr, 100000)
+      .when(
+          "a size greater than its destMax",
+          [](Bench&, auto& all) { std::get<1>(all)[1] = kBytes - 1; }, 100000)
+      .when(
+          "an attribute's rsv is not 0", [](Bench&, auto& all) { std::get<5>(all)[1].rsv[15] = 1; },
+          100000)
+      .when("the first index is not 0", indexes(1, 2), 107000)
+      .when("indexes that do not increase", indexes(0, 0), 107000)
+      .when("an index that is none of a copy's", indexes(0, kBatch), 107000)
+      .template with<7>("more attributes than copies", kBatch + 1, 107000)
+      .without_context(107002);
+  if (has_limit) {
+    function.when(
+        "4097 copies",
+        [](Bench& b, auto& all) {
+          const std::size_t many = 4097;
+          auto* const to = reinterpret_cast<void**>(b.ordinary(many * sizeof(void*)));
+          auto* const from = reinterpret_cast<void**>(b.ordinary(many * sizeof(void*)));
+          auto* const sizes =
+              reinterpret_cast<std::size_t*>(b.ordinary(many * sizeof(std::size_t)));
+          std::fill_n(to, many, std::get<0>(all)[0]);
+          std::fill_n(from, many, std::get<2>(all)[0]);
+          std::fill_n(sizes, many, std::size_t{1});
+          std::get<0>(all) = to;
+          std::get<1>(all) = sizes;
+          std::get<2>(all) = from;
+          std::get<3>(all) = sizes;
+          std::get<4>(all) = many;
+          std::get<7>(all) = 1;
+        },
+        107000);
+  }
+  if constexpr (sizeof...(Args) != 0) {
+    using Last = std::tuple_element_t<sizeof...(Args) - 1, std::tuple<Args...>>;
+    if constexpr (std::is_same_v<Last, aclrtStream>) {
+      constexpr std::size_t kStream = 7 + sizeof...(Args);
+      function
+          .when(
+              "a stream of another context",
+              [](Bench& b, auto& all) { std::get<kStream>(all) = b.foreign_stream(); }, 107003)
+          .when(
+              "a stream that was destroyed",
+              [](Bench& b, auto& all) { std::get<kStream>(all) = b.destroyed_stream(); }, 107017);
+    }
+    if constexpr (std::is_same_v<std::tuple_element_t<0, std::tuple<Args...>>, std::size_t*>) {
+      function.template with<8>("failIndex null", nullptr, 100000)
+          .good("failIndex is SIZE_MAX when nothing failed", [](Bench& b, auto& all) {
+            b.check_equal(*std::get<8>(all), SIZE_MAX, "failIndex");
+          });
+      table.add("1.7", name, "failIndex names the copy whose size is too great", 100000,
+                [make, call](Bench& b) {
+                  auto all = make(b);
+                  std::get<1>(all)[1] = kBytes - 1;
+                  const aclError code = std::apply(call, all);
+                  b.check_equal(*std::get<8>(all), std::size_t{1}, "failIndex");
+                  return code;
+                });
+    }
+  }
+}
+
+void copies_in_batches(Table& table) {
+  batches(
+      table, "aclrtMemcpyBatch", aclrtMemcpyBatch,
+      [](Bench& b) { return std::tuple(b.report<std::size_t>()); }, true);
+  batches(
+      table, "aclrtMemcpyBatchV2", aclrtMemcpyBatchV2, [](Bench&) { return std::tuple<>(); }, true);
+  batches(
+      table, "aclrtMemcpyBatchAsync", aclrtMemcpyBatchAsync,
+      [](Bench& b) { return std::tuple(b.report<std::size_t>(), b.stream()); }, false);
+  batches(
+      table, "aclrtMemcpyBatchAsyncV2", aclrtMemcpyBatchAsyncV2,
+      [](Bench& b) { return std::tuple(b.stream()); }, false);
+}
+
 }  // namespace
 
 Table copy_cases() {
   Table table("copies");
   memcpys(table);
   memsets(table);
+  copies_of_rows(table);
+  memsets_of_words(table);
+  copies_in_batches(table);
   return table;
 }
 

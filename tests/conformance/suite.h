@@ -19,13 +19,16 @@
 // Cases are written from the contract, not from the code. Where Hufu answers otherwise on purpose
 // the case says by which row of docs/differences.md, and what HUFU_STRICT=cann makes of it.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -69,7 +72,14 @@ struct Codes {
   aclError plain;
   aclError strict;
   const char* difference = nullptr;  // The row of docs/differences.md, by its first cell.
+  aclError other = plain;            // As good as the other two, where the contract leaves it open.
 };
+// The contract names two.
+inline Codes either(aclError one, aclError other) {
+  Codes codes(one);
+  codes.other = other;
+  return codes;
+}
 // Hufu answers otherwise on purpose.
 inline Codes differs(const char* row, aclError plain, aclError strict) {
   return {plain, strict, row};
@@ -150,6 +160,11 @@ class Bench {
     return static_cast<T*>(add_slot(sizeof(T), /*may_stay=*/true));
   }
   void* out_bytes(std::size_t size) { return add_slot(size, /*may_stay=*/false); }
+  // One that also a call that fails may write, as its contract says.
+  template <class T>
+  T* report() {
+    return reinterpret_cast<T*>(ordinary(sizeof(T)));
+  }
   // One that is given back when it was written.
   template <class Handle>
   Handle* freed_by(aclError (*free)(Handle)) {
@@ -189,6 +204,13 @@ class Bench {
   aclError elsewhere(aclError code) {
     text_ = "(said in the other process)";
     return code;
+  }
+
+  template <class T>
+  T* array(std::initializer_list<T> values) {
+    T* const made = reinterpret_cast<T*>(ordinary(values.size() * sizeof(T)));
+    std::copy(values.begin(), values.end(), made);
+    return made;
   }
 
   void finally(std::function<void()> cleanup) { cleanups_.push_back(std::move(cleanup)); }
