@@ -40,6 +40,8 @@ std::string_view name_of(Reason reason) {
       return "bad_flags";
     case Reason::kPartOfBlock:
       return "part_of_block";
+    case Reason::kBadCharge:
+      return "bad_charge";
     case Reason::kImportedMemory:
       return "imported_memory";
     case Reason::kKeyMalformed:
@@ -68,6 +70,10 @@ std::string_view name_of(Reason reason) {
       return "not_imported";
     case Reason::kNoProcessId:
       return "no_process_id";
+    case Reason::kHandleUnknown:
+      return "handle_unknown";
+    case Reason::kHandleExists:
+      return "handle_exists";
     case Reason::kCapacity:
       return "capacity";
     case Reason::kNoDevice:

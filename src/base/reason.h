@@ -34,6 +34,7 @@ enum class Reason : std::uint16_t {
   kSealsChanged = 28,    // [0] seals found [1] seals expected
   kBadFlags = 29,        // [0] flags
   kPartOfBlock = 31,     // [0] exported bytes [1] block size: across users only whole blocks go
+  kBadCharge = 32,       // [0] bytes [1] what the block may be charged; 0: it is charged whole
   kImportedMemory = 30,  // Memory that another process owns cannot be exported again.
 
   // Keys and grants.
@@ -50,6 +51,8 @@ enum class Reason : std::uint16_t {
   kNoSuchProcess = 50,   // [0] pid
   kNotImported = 51,     // Close of something this process does not hold.
   kNoProcessId = 52,     // The broker cannot see the importer's pid.
+  kHandleUnknown = 53,   // No living export has this shareable handle. [0] 0: token, 1: fabric
+  kHandleExists = 54,    // The block has a shareable handle already.
 
   // Resources.
   kCapacity = 60,         // [0] bytes asked [1] bytes free [2] capacity [3] device

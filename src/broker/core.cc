@@ -42,6 +42,7 @@ audit::Type type_asked(wire::Kind kind) {
   switch (kind) {
     case wire::Kind::kExport:
     case wire::Kind::kExportBatch:
+    case wire::Kind::kExportHandle:
       return audit::Type::kExport;
     case wire::Kind::kImport:
     case wire::Kind::kImportBatch:
@@ -60,6 +61,7 @@ audit::Type type_asked(wire::Kind kind) {
     case wire::Kind::kHello:
     case wire::Kind::kAttach:
     case wire::Kind::kMint:
+    case wire::Kind::kCharge:
     case wire::Kind::kStat:
     case wire::Kind::kWatch:
     case wire::Kind::kReport:

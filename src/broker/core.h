@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "audit/log.h"
@@ -98,6 +99,8 @@ class Core {
   Answer answer(Asking& asking, const wire::Mint& mint);
   Answer answer(Asking& asking, const wire::Free& free);
   Answer answer(Asking& asking, const wire::Export& request);
+  Answer answer(Asking& asking, const wire::ExportHandle& request);
+  Answer answer(Asking& asking, const wire::Charge& charge);
   Answer answer(Asking& asking, const wire::Withdraw& withdraw);
   Answer answer(Asking& asking, const wire::EndAll& end);
   Answer answer(Asking& asking, const wire::Import& import);
@@ -112,16 +115,25 @@ class Core {
   template <class R>
   Answer answer(Asking& asking, const wire::Batch<R>& batch);
 
-  // Blocks that fit; and what they need, and what there is.
-  Answer mint_now(Asking& asking, const wire::Mint& mint);
+  // What needs memory of a device: what it needs, what there is, and what is done when it fits.
   struct Room {
     std::uint64_t asked;
     std::uint64_t free;
+    std::uint32_t device;
     bool enough() const { return asked <= free; }
   };
-  Room room_for(const wire::Mint& mint) const;
+  Room room_for(const wire::Mint& mint);
+  Room room_for(const wire::Charge& charge);
+  Room room_on(std::uint32_t device, std::uint64_t asked) const;
   policy::Verdict quota_for(const Session& session, const wire::Mint& mint) const;
-  Answer decline_for_room(const Asking& asking, const wire::Mint& mint) const;
+  static policy::Verdict quota_for(const Session& /*session*/, const wire::Charge& /*charge*/) {
+    return {};
+  }
+  Answer carry_out(Asking& asking, const wire::Mint& mint);
+  Answer carry_out(Asking& asking, const wire::Charge& charge);
+  template <class R>
+  Answer when_it_fits(Asking& asking, const R& request);
+  Answer decline_for_room(const Asking& asking, const Room& room) const;
   // Asks the others for what they hold in reserve (D11); false when there is nobody to ask.
   bool ask_for_memory(SessionId asker);
 
@@ -135,6 +147,13 @@ class Core {
   policy::ShareFacts facts_of(const Share& share, const Block& block,
                               std::vector<policy::Listed>& listed) const;
   policy::Verdict seal_for_export(Block& block, Access access);
+  // The way of both kinds of export; the refusal is made when there is no share.
+  struct Shared {
+    Share* share = nullptr;
+    std::array<char, 64> key{};
+    Answer refused;
+  };
+  Shared share_range(Asking& asking, const wire::Export& request);
 
   Answer list_processes(Asking& asking, const wire::KeyText& key,
                         std::vector<ListedProcess> wanted);
@@ -173,12 +192,13 @@ class Core {
   RefusalBudget refusals_;
   std::vector<SessionId> superseded_;
   std::vector<Telling> tellings_;
-  // MINTs that do not fit yet. One for each session at most, and not many: kMostWaiting.
+  // MINTs and CHARGEs that do not fit yet. One for each session at most, and not many:
+  // kMostWaiting.
   struct Waiting {
     SessionId session;
     std::uint64_t request;
     std::uint64_t digest;
-    wire::Mint mint;
+    std::variant<wire::Mint, wire::Charge> wanted;
     std::uint64_t due_ns;
   };
   std::vector<Waiting> waiting_;

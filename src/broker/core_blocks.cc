@@ -11,9 +11,18 @@
 namespace hufu::broker {
 namespace {
 
-// How long a MINT that does not fit waits for what others give back (D11), and how many may.
+// How long a MINT or CHARGE that does not fit waits for what others give back (D11), and how many
+// may.
 constexpr std::uint64_t kReturnWaitNs = 20'000'000;
 constexpr std::size_t kMostWaiting = 64;
+
+// What a sparse block's owner says it uses, or what its file has if that is more: an importer's
+// stray pointer may have brought pages back that its owner had given up.
+std::uint64_t charge_due(const Block& block, std::uint64_t said) {
+  const auto file = os::facts_of(block.fd.get());
+  const std::uint64_t committed = file ? std::min(file->committed, block.size) : 0;
+  return std::max(said, (committed + wire::kChargeUnit - 1) & ~(wire::kChargeUnit - 1));
+}
 
 }  // namespace
 
@@ -21,16 +30,41 @@ Answer Core::answer(Asking& asking, const wire::Mint& mint) {
   if (mint.device >= options_.devices) {
     return decline(asking, no(Reason::kNoDevice, mint.device, options_.devices));
   }
-  const policy::Verdict quota = quota_for(asking.session, mint);
+  for (std::uint32_t i = 0; i < mint.count; ++i) {
+    const wire::MintSpec& spec = mint.specs[i];
+    const bool sparse = (spec.flags & wire::kSparse) != 0;
+    // One that could never be used up is a mistake, and costs the importers address space.
+    if (sparse && spec.size > options_.device_capacity) {
+      return decline(asking, no(Reason::kSizeTooLarge, spec.size, options_.device_capacity));
+    }
+  }
+  return when_it_fits(asking, mint);
+}
+
+Answer Core::answer(Asking& asking, const wire::Charge& charge) {
+  const Block* block = ledger_.block(charge.block);
+  if (block == nullptr || block->owner != asking.session.id) {
+    return decline(asking, no(Reason::kUnknownBlock, charge.block));
+  }
+  const std::uint64_t most = block->sparse ? block->size : 0;
+  if (!block->sparse || charge.bytes > most) {
+    return decline(asking, no(Reason::kBadCharge, charge.bytes, most));
+  }
+  return when_it_fits(asking, charge);
+}
+
+template <class R>
+Answer Core::when_it_fits(Asking& asking, const R& request) {
+  const policy::Verdict quota = quota_for(asking.session, request);
   if (!quota.allowed()) return decline(asking, quota);
-  const Room room = room_for(mint);
-  if (room.enough()) return mint_now(asking, mint);
+  const Room room = room_for(request);
+  if (room.enough()) return carry_out(asking, request);
   const bool may_wait = room.asked <= options_.device_capacity && waiting_.size() < kMostWaiting;
-  if (!may_wait || !ask_for_memory(asking.session.id)) return decline_for_room(asking, mint);
+  if (!may_wait || !ask_for_memory(asking.session.id)) return decline_for_room(asking, room);
   waiting_.push_back({.session = asking.session.id,
                       .request = asking.request,
                       .digest = 0,
-                      .mint = mint,
+                      .wanted = request,
                       .due_ns = now_ns() + kReturnWaitNs});
   return {.later = true};
 }
@@ -47,21 +81,33 @@ policy::Verdict Core::quota_for(const Session& session, const wire::Mint& mint) 
   return {};
 }
 
-Core::Room Core::room_for(const wire::Mint& mint) const {
+Core::Room Core::room_on(std::uint32_t device, std::uint64_t asked) const {
   // Books that were rebuilt may hold more than a capacity that was lowered meanwhile.
   const std::uint64_t free =
-      options_.device_capacity - std::min(options_.device_capacity, ledger_.used(mint.device));
-  std::uint64_t asked = 0;
-  for (std::uint32_t i = 0; i < mint.count; ++i) {
-    if (__builtin_add_overflow(asked, mint.specs[i].size, &asked)) asked = ~std::uint64_t{0};
-  }
-  return {.asked = asked, .free = free};
+      options_.device_capacity - std::min(options_.device_capacity, ledger_.used(device));
+  return {.asked = asked, .free = free, .device = device};
 }
 
-Answer Core::decline_for_room(const Asking& asking, const wire::Mint& mint) const {
-  const Room room = room_for(mint);
+Core::Room Core::room_for(const wire::Mint& mint) {
+  std::uint64_t asked = 0;
+  for (std::uint32_t i = 0; i < mint.count; ++i) {
+    const bool sparse = (mint.specs[i].flags & wire::kSparse) != 0;
+    if (sparse) continue;
+    if (__builtin_add_overflow(asked, mint.specs[i].size, &asked)) asked = ~std::uint64_t{0};
+  }
+  return room_on(mint.device, asked);
+}
+
+Core::Room Core::room_for(const wire::Charge& charge) {
+  const Block& block = *ledger_.block(charge.block);
+  // Whoever wants no more than he is charged for is not refused, whatever the file has.
+  const bool grows = charge.bytes > block.charged;
+  return room_on(block.device, grows ? charge_due(block, charge.bytes) - block.charged : 0);
+}
+
+Answer Core::decline_for_room(const Asking& asking, const Room& room) const {
   return decline(
-      asking, no(Reason::kCapacity, room.asked, room.free, options_.device_capacity, mint.device));
+      asking, no(Reason::kCapacity, room.asked, room.free, options_.device_capacity, room.device));
 }
 
 bool Core::ask_for_memory(SessionId asker) {
@@ -87,21 +133,25 @@ std::vector<std::pair<SessionId, Answer>> Core::take_ready() {
   const std::uint64_t now = now_ns();
   std::vector<Waiting> still;
   for (const Waiting& waiting : waiting_) {
-    const bool fits = room_for(waiting.mint).enough();
-    if (!fits && now < waiting.due_ns) {
+    const Room room =
+        std::visit([&](const auto& wanted) { return room_for(wanted); }, waiting.wanted);
+    if (!room.enough() && now < waiting.due_ns) {
       still.push_back(waiting);
       continue;
     }
     Session& session = *ledger_.session(waiting.session);
-    Asking asking{.session = session,
-                  .request = waiting.request,
-                  .one_way = false,
-                  .kind = wire::Kind::kMint};
-    // Others may have minted while it waited.
-    const policy::Verdict quota = quota_for(session, waiting.mint);
-    Answer result = !quota.allowed() ? decline(asking, quota)
-                    : fits           ? mint_now(asking, waiting.mint)
-                                     : decline_for_room(asking, waiting.mint);
+    Answer result = std::visit(
+        [&]<class R>(const R& wanted) {
+          Asking asking{.session = session,
+                        .request = waiting.request,
+                        .one_way = false,
+                        .kind = wire::Protocol<R>::kKind};
+          // Others may have minted while it waited.
+          const policy::Verdict quota = quota_for(session, wanted);
+          if (!quota.allowed()) return decline(asking, quota);
+          return room.enough() ? carry_out(asking, wanted) : decline_for_room(asking, room);
+        },
+        waiting.wanted);
     session.answered = {.id = waiting.request, .digest = waiting.digest, .frame = result.frame};
     ready.emplace_back(waiting.session, std::move(result));
   }
@@ -117,7 +167,13 @@ std::optional<std::chrono::nanoseconds> Core::next_due_in() const {
   return std::chrono::nanoseconds(due > now ? due - now : 0);
 }
 
-Answer Core::mint_now(Asking& asking, const wire::Mint& mint) {
+Answer Core::carry_out(Asking& asking, const wire::Charge& charge) {
+  Block& block = *ledger_.block(charge.block);
+  ledger_.charge(block, charge_due(block, charge.bytes));
+  return reply<wire::Charge>(asking, {.charged = block.charged});
+}
+
+Answer Core::carry_out(Asking& asking, const wire::Mint& mint) {
   // All or nothing: the blocks enter the books when every file is there.
   std::vector<Block> fresh;
   Answer result;
@@ -140,6 +196,7 @@ Answer Core::mint_now(Asking& asking, const wire::Mint& mint) {
     block.id = random_id();
     block.device = mint.device;
     block.size = spec.size;
+    block.sparse = (spec.flags & wire::kSparse) != 0;
     block.page = page;
     if (file->backing == os::Backing::kHugetlb) block.backing = wire::Backing::kHugetlb;
     block.fd = std::move(file->fd);

@@ -31,42 +31,76 @@ policy::Verdict Core::seal_for_export(Block& block, Access access) {
 }
 
 Answer Core::answer(Asking& asking, const wire::Export& request) {
+  Shared made = share_range(asking, request);
+  if (made.share == nullptr) return std::move(made.refused);
+  return reply<wire::Export>(
+      asking, {.key = made.key, .public_id = made.share->public_id, .share = made.share->id});
+}
+
+Answer Core::answer(Asking& asking, const wire::ExportHandle& request) {
+  const Block* block = ledger_.block(request.block);
+  const std::uint64_t size = block != nullptr ? block->size : 0;
+  Shared made = share_range(asking, {.block = request.block,
+                                     .offset = 0,
+                                     .size = size,
+                                     .reported_size = size,
+                                     .flags = request.flags | wire::kHandle,
+                                     .reserved = 0});
+  if (made.share == nullptr) return std::move(made.refused);
+  return reply<wire::ExportHandle>(asking, {.key = made.key,
+                                            .public_id = made.share->public_id,
+                                            .share = made.share->id,
+                                            .token = made.share->token});
+}
+
+Core::Shared Core::share_range(Asking& asking, const wire::Export& request) {
+  const auto refused = [](Answer answer) { return Shared{.refused = std::move(answer)}; };
   Block* block = ledger_.block(request.block);
   if (block == nullptr || block->owner != asking.session.id) {
-    return refuse(asking, audit::Type::kExport, no(Reason::kUnknownBlock, request.block));
+    return refused(refuse(asking, audit::Type::kExport, no(Reason::kUnknownBlock, request.block)));
   }
   const auto file = os::facts_of(block->fd.get());
-  if (!file) return refuse_system(asking, audit::Type::kExport, file.error());
+  if (!file) return refused(refuse_system(asking, audit::Type::kExport, file.error()));
 
   audit::Record record =
       record_of(audit::Type::kExport, audit::Outcome::kAllow, asking.session, asking.request);
   record.offset = request.offset;
   record.size = request.size;
   record.page = static_cast<std::uint32_t>(bytes_of(block->page));
+  if ((request.flags & wire::kHandle) != 0) record.flags |= kRecordHandle;
   const auto answer = policy::decide_export(
       request, {.size = file->size,
                 .committed = file->committed,
                 .page = block->page,
+                .sparse = block->sparse,
                 .sealed = block->sealed_for.has_value(),
                 .sealed_for = block->sealed_for.value_or(Access::kReadWrite)});
   if (!answer.verdict.allowed()) {
-    return refuse(asking, audit::Type::kExport, answer.verdict, record);
+    return refused(refuse(asking, audit::Type::kExport, answer.verdict, record));
+  }
+  const bool as_handle = (request.flags & wire::kHandle) != 0;
+  const auto is_handle = [&](ShareId id) {
+    return (ledger_.share(id)->flags & wire::kHandle) != 0;
+  };
+  if (as_handle && std::ranges::any_of(block->shares, is_handle)) {
+    return refused(refuse(asking, audit::Type::kExport, no(Reason::kHandleExists), record));
   }
   if (asking.session.exported.size() >= options_.limits.exports_per_session) {
-    return refuse(asking, audit::Type::kExport,
-                  no(Reason::kTooManyExports, asking.session.exported.size(),
-                     options_.limits.exports_per_session),
-                  record);
+    return refused(refuse(asking, audit::Type::kExport,
+                          no(Reason::kTooManyExports, asking.session.exported.size(),
+                             options_.limits.exports_per_session),
+                          record));
   }
   if (const std::uint64_t shares = ledger_.usage_of(asking.session.uid()).shares;
       shares >= options_.limits.shares_per_uid) {
-    return refuse(asking, audit::Type::kExport,
-                  no(Reason::kTooManyShares, shares, options_.limits.shares_per_uid), record);
+    return refused(refuse(asking, audit::Type::kExport,
+                          no(Reason::kTooManyShares, shares, options_.limits.shares_per_uid),
+                          record));
   }
   const Access access =
       (request.flags & wire::kReadOnly) != 0 ? Access::kReadOnly : Access::kReadWrite;
   if (const auto sealed = seal_for_export(*block, access); !sealed.allowed()) {
-    return refuse(asking, audit::Type::kExport, sealed, record);
+    return refused(refuse(asking, audit::Type::kExport, sealed, record));
   }
   ledger_.seal_for(*block, access);
 
@@ -84,6 +118,8 @@ Answer Core::answer(Asking& asking, const wire::Export& request) {
   share.flags = request.flags;
   share.access = access;
   share.created_ns = now_ns();
+  while (as_handle && (share.token == 0 || ledger_.share_of_token(share.token) != nullptr))
+    share.token = random_id();
   const KeyBytes key = seal_.seal({.share = share.id,
                                    .offset = share.range.offset,
                                    .size = share.range.size,
@@ -92,38 +128,39 @@ Answer Core::answer(Asking& asking, const wire::Export& request) {
   std::memcpy(share.public_id.data(), id.data(), id.size());
 
   describe(record, share, *block);
-  if (!recorded(record)) return decline(asking, no(Reason::kAuditFailed));
+  if (!recorded(record)) return refused(decline(asking, no(Reason::kAuditFailed)));
 
-  wire::ExportReply body{};
-  body.key = text_of(key);
-  body.public_id = share.public_id;
-  body.share = share.id;
-  ledger_.add_share(asking.session, *block, std::move(share));
-  return reply<wire::Export>(asking, body);
+  Shared made;
+  made.share = &ledger_.add_share(asking.session, *block, std::move(share));
+  made.key = text_of(key);
+  return made;
 }
 
 Core::Found Core::find(const wire::KeyText& text) {
   Found found;
-  const auto key = key_from(wire::view_of(text));
-  if (!key) {
-    found.verdict = no(Reason::kKeyMalformed, text.length);
+  if (const auto token = wire::token_of(text)) {
+    found.share = ledger_.share_of_token(*token);
+    if (found.share == nullptr) found.verdict = no(Reason::kHandleUnknown, 0);
     return found;
   }
+  const bool handle = text.length == wire::kFabricForm;
+  const auto nothing = [&](Reason reason, std::uint64_t number = 0) {
+    found.verdict = handle ? no(Reason::kHandleUnknown, 1) : no(reason, number);
+    return found;
+  };
+  const auto key = key_from(wire::view_of(text));
+  if (!key) return nothing(Reason::kKeyMalformed, text.length);
   found.key_id = audit::key_id(*key);
   const auto contents = seal_.open(*key);
-  if (!contents) {
-    found.verdict = no(Reason::kKeyUnknown);
-    return found;
-  }
+  // A handle's key opens as a handle only, and another one never.
+  const bool fits = contents && ((contents->flags & wire::kHandle) != 0) == handle;
+  if (!fits) return nothing(Reason::kKeyUnknown);
   Share* share = ledger_.share(contents->share);
   // The sealed range is compared although nobody can alter it: a mistake of ours must not become
   // somebody's memory.
   const bool same = share != nullptr && share->range.offset == contents->offset &&
-                    share->range.size == contents->size;
-  if (!same) {
-    found.verdict = no(Reason::kExportEnded);
-    return found;
-  }
+                    share->range.size == contents->size && (share->live || !handle);
+  if (!same) return nothing(Reason::kExportEnded);
   found.share = share;
   return found;
 }

@@ -5,8 +5,10 @@
 //   core.cc           the door (who sent it, is it well formed, has it come before) and the ways
 //                     to say no; batches
 //   core_sessions.cc  HELLO, ATTACH, BYE; a session's beginning and end
-//   core_blocks.cc    MINT, FREE; waiting for room
-//   core_exports.cc   EXPORT, WITHDRAW, END_ALL, LIST_PID, LIST_PROCESS; from a key to its share
+//   core_blocks.cc    MINT, CHARGE, FREE; waiting for room
+//   core_exports.cc   EXPORT, EXPORT_HANDLE, WITHDRAW, END_ALL, LIST_PID, LIST_PROCESS; from a key
+//   or
+//                     a handle to its share
 //   core_imports.cc   IMPORT, CLOSE; grants that did not arrive, proofs of release
 //   core_queries.cc   STAT, LIST, USAGE, WATCH, REPORT; events
 //

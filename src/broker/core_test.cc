@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -39,7 +41,7 @@ class Broker : public ::testing::Test {
   // A new broker with these quotas, and both clients at it.
   void start(const Limits& limits) {
     core_ = std::make_unique<Core>(
-        CoreOptions{.devices = 2, .device_capacity = kMiB, .limits = limits},
+        CoreOptions{.devices = 2, .device_capacity = capacity_, .limits = limits},
         std::move(*KeySeal::make()), std::move(*os::PublishedMemory::make("life", 4096)), *log_,
         *committer_, *reaper_);
     request_ = 0;
@@ -131,6 +133,7 @@ class Broker : public ::testing::Test {
   std::unique_ptr<Reaper> reaper_;
   std::unique_ptr<Core> core_;
   std::uint64_t request_ = 0;
+  std::uint64_t capacity_ = kMiB;
 };
 
 TEST_F(Broker, HandsTheSameMemoryToAnImporter) {
@@ -1041,6 +1044,282 @@ TEST_F(Broker, ListShowsTheUsersOwnShares) {
     ++found;
   }
   EXPECT_EQ(found, 2);
+}
+
+// ---- Shareable handles ----
+
+class Handles : public Broker {
+ protected:
+  std::optional<wire::ExportHandleReply> export_handle(BlockId block,
+                                                       std::uint32_t flags = wire::kAnyProcess) {
+    return ok<wire::ExportHandle>(
+        ask(kExporter, wire::ExportHandle{.block = block, .flags = flags, .reserved = 0}));
+  }
+  static std::string sealed(const wire::ExportHandleReply& handle) {
+    return {handle.key.begin(), handle.key.end()};
+  }
+  static wire::Import by(const wire::KeyText& name, std::uint32_t access = 0) {
+    return {.key = name, .access = access, .flags = 0};
+  }
+};
+
+TEST_F(Handles, TokenAndFabricHandleNameTheSameMemory) {
+  const auto handle = export_handle(mint(kExporter, 8192));
+  ASSERT_TRUE(handle);
+  for (const wire::KeyText& name :
+       {wire::text_of_token(handle->token), wire::text_of_fabric(sealed(*handle))}) {
+    Answer answer = ask(kImporter, by(name));
+    const auto reply = ok<wire::Import>(answer);
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->share, handle->share);
+    EXPECT_EQ(reply->size, 8192U) << "the whole block";
+    EXPECT_EQ(reply->public_id, handle->public_id);
+    ASSERT_EQ(answer.fds.size(), 1U);
+    char text[6] = {};
+    ASSERT_EQ(::pread(answer.fds[0].get(), text, 5, 0), 5);
+    EXPECT_STREQ(text, "bytes");
+  }
+  EXPECT_EQ(core_->ledger().share_after(0)->holders.size(), 1U) << "one hold for each process";
+}
+
+TEST_F(Handles, OpenNothingButHandlesAndKeysNothingButKeys) {
+  const auto handle = export_handle(mint(kExporter));
+  const std::string key = export_block(mint(kExporter));
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, import_of(sealed(*handle)))), Reason::kKeyUnknown);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(wire::text_of_fabric(key)))),
+            Reason::kHandleUnknown);
+}
+
+TEST_F(Handles, AGuessIsRefusedAndRecordedWithoutTheToken) {
+  const auto handle = export_handle(mint(kExporter));
+  const std::uint64_t guess = handle->token ^ 1;
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(wire::text_of_token(guess)))),
+            Reason::kHandleUnknown);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(wire::text_of_token(0)))),
+            Reason::kHandleUnknown);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(wire::text_of_fabric({})))),
+            Reason::kHandleUnknown);
+  ASSERT_TRUE(ok<wire::Import>(ask(kImporter, by(wire::text_of_token(handle->token)))));
+  int guesses = 0;
+  for (const audit::Record& record : records()) {
+    if (record.reason == Reason::kHandleUnknown) {
+      ++guesses;
+      EXPECT_EQ(record.type, audit::Type::kDeny);
+      EXPECT_EQ(record.acl_code, 107017);
+    }
+    std::array<std::byte, sizeof(record)> bytes{};
+    std::memcpy(bytes.data(), &record, sizeof(record));
+    for (const std::uint64_t secret : {guess, handle->token}) {
+      const auto raw = std::bit_cast<std::array<std::byte, 8>>(secret);
+      EXPECT_EQ(std::ranges::search(bytes, raw).size(), 0U) << "a token in a record";
+    }
+  }
+  EXPECT_EQ(guesses, 3);
+}
+
+TEST_F(Handles, GuessesBeyondTheBudgetAreCountedTogether) {
+  constexpr int kGuesses = 1500;
+  for (int i = 1; i <= kGuesses; ++i)
+    (void)ask(kImporter, by(wire::text_of_token(static_cast<std::uint64_t>(i))));
+  core_->end(kImporter);
+  std::uint64_t written = 0;
+  std::uint64_t suppressed = 0;
+  for (const audit::Record& record : records()) {
+    written += record.reason == Reason::kHandleUnknown ? 1U : 0U;
+    suppressed += record.type == audit::Type::kSuppressed ? record.aux : 0U;
+  }
+  EXPECT_EQ(written + suppressed, std::uint64_t{kGuesses});
+  EXPECT_GT(suppressed, 0U);
+}
+
+TEST_F(Handles, EveryGrantIsRecordedAsAHandles) {
+  const auto handle = export_handle(mint(kExporter));
+  ASSERT_TRUE(ok<wire::Import>(ask(kImporter, by(wire::text_of_token(handle->token)))));
+  const auto found = records();
+  ASSERT_GE(found.size(), 2U);
+  for (std::size_t i = found.size() - 2; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].flags & kRecordHandle, kRecordHandle);
+    EXPECT_EQ(std::memcmp(found[i].key_id.data(), handle->public_id.data(), 16), 0);
+  }
+  EXPECT_EQ(found[found.size() - 2].type, audit::Type::kExport);
+  EXPECT_EQ(found.back().type, audit::Type::kImport);
+}
+
+TEST_F(Handles, ABlockHasOneAtATime) {
+  const BlockId block = mint(kExporter);
+  const auto first = export_handle(block);
+  ASSERT_TRUE(first);
+  const auto again = [&] {
+    return ask(kExporter, wire::ExportHandle{.block = block, .flags = 1, .reserved = 0});
+  };
+  EXPECT_EQ(refused<wire::ExportHandle>(again()), Reason::kHandleExists);
+  EXPECT_FALSE(export_block(block).empty()) << "a key is something else";
+  ASSERT_TRUE(
+      ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{wire::text_of_token(first->token)})));
+  const auto second = ok<wire::ExportHandle>(again());
+  ASSERT_TRUE(second);
+  EXPECT_NE(second->token, first->token);
+}
+
+TEST_F(Handles, DieWithTheirExportAndImportersKeepTheMemory) {
+  for (const bool freed : {false, true}) {
+    const BlockId block = mint(kExporter);
+    const auto handle = export_handle(block);
+    const wire::KeyText token = wire::text_of_token(handle->token);
+    const wire::KeyText fabric = wire::text_of_fabric(sealed(*handle));
+    Answer answer = ask(kImporter, by(token));
+    const auto grant = ok<wire::Import>(answer);
+    ASSERT_TRUE(grant);
+    if (freed) {
+      ASSERT_TRUE(ok<wire::Free>(ask(kExporter, wire::Free{block})));
+    } else {
+      ASSERT_TRUE(ok<wire::Withdraw>(ask(kExporter, wire::Withdraw{fabric})));
+    }
+    EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(token))), Reason::kHandleUnknown);
+    EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(fabric))), Reason::kHandleUnknown);
+    char text[6] = {};
+    ASSERT_EQ(::pread(answer.fds[0].get(), text, 5, 0), 5);
+    EXPECT_STREQ(text, "bytes");
+    EXPECT_EQ(core_->ledger().all_blocks().at(block).held, 1U);
+    EXPECT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{grant->share})));
+  }
+}
+
+TEST_F(Handles, TheListIsTheExportersToEdit) {
+  const auto handle = export_handle(mint(kExporter), 0);
+  const wire::KeyText token = wire::text_of_token(handle->token);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(token))), Reason::kNotListed);
+  const wire::ListProcess list{.key = token, .pidfs_inode = 5000 + kImporter};
+  EXPECT_EQ(refused<wire::ListProcess>(ask(kImporter, list)), Reason::kNotExporter);
+  ASSERT_TRUE(ok<wire::ListProcess>(ask(kExporter, list)));
+  EXPECT_TRUE(ok<wire::Import>(ask(kImporter, by(token))));
+
+  const auto open = export_handle(mint(kExporter));
+  EXPECT_EQ(refused<wire::ListProcess>(
+                ask(kExporter, wire::ListProcess{.key = wire::text_of_token(open->token),
+                                                 .pidfs_inode = 5000 + kImporter})),
+            Reason::kListDisabled);
+  EXPECT_EQ(refused<wire::ListProcess>(
+                ask(kExporter, wire::ListProcess{.key = wire::text_of_token(open->token ^ 2),
+                                                 .pidfs_inode = 5000 + kImporter})),
+            Reason::kHandleUnknown);
+}
+
+TEST_F(Handles, AReadOnlyOneIsReadOnlyByTheKernel) {
+  const auto handle = export_handle(mint(kExporter), wire::kAnyProcess | wire::kReadOnly);
+  const wire::KeyText token = wire::text_of_token(handle->token);
+  EXPECT_EQ(refused<wire::Import>(ask(kImporter, by(token, 3))), Reason::kReadOnlyExport);
+  Answer answer = ask(kImporter, by(token));
+  EXPECT_EQ(ok<wire::Import>(answer)->access, static_cast<std::uint32_t>(Access::kReadOnly));
+  EXPECT_NE(::fcntl(answer.fds[0].get(), F_GET_SEALS) & 0x10, 0) << "F_SEAL_FUTURE_WRITE";
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, answer.fds[0].get(), 0),
+            MAP_FAILED);
+}
+
+// ---- Sparse blocks ----
+
+class Sparse : public Broker {
+ protected:
+  static constexpr std::uint64_t kUnit = wire::kChargeUnit;
+
+  void SetUp() override {
+    capacity_ = 8 * kUnit;
+    Broker::SetUp();
+  }
+  Answer mint_sparse(SessionId id, std::uint64_t size) {
+    wire::Mint mint{};
+    mint.count = 1;
+    mint.specs[0] = {.size = size, .page = 4096, .flags = wire::kSparse};
+    Answer answer = ask(id, mint);
+    if (!answer.fds.empty()) pool_ = std::move(answer.fds[0]);
+    return answer;
+  }
+  Answer charge(SessionId id, BlockId block, std::uint64_t units) {
+    return ask(id, wire::Charge{.block = block, .bytes = units * kUnit});
+  }
+  std::uint64_t used() { return core_->ledger().used(0) / kUnit; }
+
+  UniqueFd pool_;
+};
+
+TEST_F(Sparse, AreChargedWhatTheirOwnersSay) {
+  const auto minted = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit));
+  ASSERT_TRUE(minted);
+  const BlockId block = minted->blocks[0];
+  EXPECT_EQ(used(), 0U);
+  ASSERT_TRUE(ok<wire::Charge>(charge(kExporter, block, 5)));
+  EXPECT_EQ(used(), 5U);
+  EXPECT_EQ(ok<wire::Stat>(ask(kExporter, wire::Stat{}))->used_here, 5 * kUnit);
+  ASSERT_TRUE(ok<wire::Charge>(charge(kExporter, block, 2)));
+  EXPECT_EQ(used(), 2U);
+  ASSERT_TRUE(ok<wire::Free>(ask(kExporter, wire::Free{block})));
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(Sparse, AreChargedNoMoreThanTheDeviceHas) {
+  const BlockId first = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit))->blocks[0];
+  const BlockId second = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit))->blocks[0];
+  ASSERT_TRUE(ok<wire::Charge>(charge(kExporter, first, 6)));
+  EXPECT_EQ(refused<wire::Charge>(charge(kExporter, second, 3)), Reason::kCapacity);
+  EXPECT_EQ(used(), 6U);
+  EXPECT_TRUE(ok<wire::Charge>(charge(kExporter, second, 2)));
+  EXPECT_EQ(mint(kExporter), 0U) << "the device is full";
+  EXPECT_TRUE(ok<wire::Charge>(charge(kExporter, first, 1))) << "less is never refused";
+}
+
+TEST_F(Sparse, AreWithinTheDeviceAndWithinThemselves) {
+  EXPECT_EQ(refused<wire::Mint>(mint_sparse(kExporter, 9 * kUnit)), Reason::kSizeTooLarge);
+  const BlockId block = ok<wire::Mint>(mint_sparse(kExporter, 2 * kUnit))->blocks[0];
+  EXPECT_EQ(refused<wire::Charge>(charge(kExporter, block, 3)), Reason::kBadCharge);
+  EXPECT_EQ(refused<wire::Charge>(charge(kImporter, block, 1)), Reason::kUnknownBlock);
+  EXPECT_EQ(refused<wire::Charge>(charge(kExporter, mint(kExporter), 0)), Reason::kBadCharge)
+      << "another block is charged by its size";
+}
+
+TEST_F(Sparse, AreChargedWhatTheFileHasWhenThatIsMore) {
+  const BlockId block = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit))->blocks[0];
+  const std::vector<char> bytes(kUnit + 1, 'x');
+  ASSERT_EQ(::pwrite(pool_.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+  EXPECT_EQ(ok<wire::Charge>(charge(kExporter, block, 0))->charged, 2 * kUnit);
+  EXPECT_EQ(used(), 2U);
+}
+
+TEST_F(Sparse, NeedNotBeCommittedToBeExported) {
+  const BlockId block = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit))->blocks[0];
+  const auto handle = ok<wire::ExportHandle>(ask(
+      kExporter, wire::ExportHandle{.block = block, .flags = wire::kAnyProcess, .reserved = 0}));
+  ASSERT_TRUE(handle);
+  Answer answer = ask(kImporter, wire::Import{.key = wire::text_of_token(handle->token)});
+  EXPECT_EQ(ok<wire::Import>(answer)->size, 8 * kUnit);
+}
+
+class SparseShortage : public Agents {
+ protected:
+  void SetUp() override {
+    capacity_ = 8 * wire::kChargeUnit;
+    Agents::SetUp();
+  }
+};
+
+TEST_F(SparseShortage, GrowingWaitsForWhatOthersGiveBack) {
+  wire::Mint mint{};
+  mint.count = 1;
+  mint.specs[0] = {.size = capacity_, .page = 4096, .flags = wire::kSparse};
+  const BlockId mine = ok<wire::Mint>(ask(kExporter, mint))->blocks[0];
+  const BlockId others = ok<wire::Mint>(ask(kImporter, mint))->blocks[0];
+  ASSERT_TRUE(ok<wire::Charge>(ask(kImporter, wire::Charge{.block = others, .bytes = capacity_})));
+  EXPECT_TRUE(ask(kExporter, wire::Charge{.block = mine, .bytes = capacity_ / 2}).later);
+  const std::uint64_t asked = request_;
+  EXPECT_EQ(told(), (std::vector<Told>{{12, Kind::kReturn}}));
+  EXPECT_TRUE(core_->take_ready().empty());
+  ASSERT_TRUE(
+      ok<wire::Charge>(ask(kImporter, wire::Charge{.block = others, .bytes = capacity_ / 2})));
+  auto ready = core_->take_ready();
+  ASSERT_EQ(ready.size(), 1U);
+  EXPECT_EQ(ready[0].first, kExporter);
+  const auto reply = wire::decode_reply<wire::Charge>(ready[0].second.frame->view(), asked);
+  ASSERT_TRUE(reply && std::holds_alternative<wire::ChargeReply>(*reply));
+  EXPECT_EQ(core_->ledger().used(0), capacity_);
 }
 
 }  // namespace

@@ -3,7 +3,24 @@
 #include <algorithm>
 #include <cassert>
 
+#include <sodium.h>
+
 namespace hufu::broker {
+
+std::array<std::uint8_t, 16> KeyedHash::random_key() {
+  std::array<std::uint8_t, 16> key{};
+  static_assert(sizeof(key) == crypto_shorthash_KEYBYTES);
+  ::crypto_shorthash_keygen(key.data());
+  return key;
+}
+
+std::size_t KeyedHash::operator()(std::uint64_t value) const {
+  std::uint64_t hash = 0;
+  static_assert(sizeof(hash) == crypto_shorthash_BYTES);
+  ::crypto_shorthash(reinterpret_cast<unsigned char*>(&hash),
+                     reinterpret_cast<const unsigned char*>(&value), sizeof(value), key.data());
+  return hash;
+}
 
 Session& Ledger::open_session(SessionId id, os::PeerIdentity who) {
   Session& session = sessions_[id];
@@ -46,7 +63,11 @@ void Ledger::store(Block& block) {
                                      .uid = block.uid,
                                      .backing = static_cast<std::uint8_t>(block.backing),
                                      .sealed_for = static_cast<std::uint8_t>(sealed_for),
-                                     .reserved = {}});
+                                     .sparse = static_cast<std::uint8_t>(block.sparse ? 1 : 0),
+                                     .reserved = 0,
+                                     .charged_units = static_cast<std::uint32_t>(
+                                         block.sparse ? block.charged / wire::kChargeUnit : 0),
+                                     .reserved_too = {}});
 }
 
 void Ledger::store(Share& share) {
@@ -91,7 +112,7 @@ std::uint64_t Ledger::charged(const Session& session, std::uint32_t device) cons
   std::uint64_t bytes = 0;
   for (const BlockId id : session.blocks) {
     const Block& block = blocks_.at(id);
-    if (block.device == device) bytes += block.size;
+    if (block.device == device) bytes += block.charged;
   }
   return bytes;
 }
@@ -112,12 +133,22 @@ Block& Ledger::add_block(Session& owner, Block block) {
   count(block.uid, &Usage::blocks, 1);
   const BlockId id = block.id;
   owner.blocks.insert(id);
-  owner.bytes += block.size;
-  used_[block.device] += block.size;
+  if (!block.sparse) block.charged = block.size;
+  owner.bytes += block.charged;
+  used_[block.device] += block.charged;
   Block& added = blocks_.emplace(id, std::move(block)).first->second;
   store(added);
   slots_.keep(added.slot, added.fd);
   return added;
+}
+
+void Ledger::charge(Block& block, std::uint64_t bytes) {
+  assert(block.sparse && bytes <= block.size);
+  if (block.charged == bytes) return;
+  used_[block.device] += bytes - block.charged;
+  session(block.owner)->bytes += bytes - block.charged;
+  block.charged = bytes;
+  store(block);
 }
 
 void Ledger::seal_for(Block& block, Access access) {
@@ -139,12 +170,28 @@ Share& Ledger::add_share(Session& exporter, Block& block, Share share) {
   block.shares.insert(id);
   Share& added = shares_.emplace(id, std::move(share)).first->second;
   store(added);
+  if (added.token != 0) {
+    tokens_.emplace(added.token, id);
+    slots_.store(added.token_slot, HandleSlot{.share = id, .token = added.token, .reserved = {}});
+  }
   return added;
 }
 
 Share* Ledger::share(ShareId id) {
   const auto found = shares_.find(id);
   return found == shares_.end() ? nullptr : &found->second;
+}
+
+Share* Ledger::share_of_token(std::uint64_t token) {
+  const auto found = tokens_.find(token);
+  return found == tokens_.end() ? nullptr : share(found->second);
+}
+
+void Ledger::forget_token(Share& share) {
+  if (share.token == 0) return;
+  tokens_.erase(share.token);
+  share.token = 0;
+  slots_.drop(share.token_slot);
 }
 
 const Share* Ledger::share_after(ShareId after) const {
@@ -176,6 +223,7 @@ void Ledger::end_share(Share& share) {
   share.live = false;
   if (!share.holders.empty()) store(share);
   forget_list(share);
+  forget_token(share);
   if (Session* exporter = session(share.exporter.session)) exporter->exported.erase(share.id);
   if (Block* of = block(share.block)) of->shares.erase(share.id);
   for (const SessionId holder : share.holders) {
@@ -191,7 +239,7 @@ void Ledger::free_block(Session& owner, Block& block, std::vector<UniqueFd>& gon
   for (const ShareId id : live)
     end_share(*share(id));
   owner.blocks.erase(block.id);
-  owner.bytes -= block.size;
+  owner.bytes -= block.charged;
   block.owner = 0;
   if (block.held != 0) store(block);
   drop_block_if_over(block, gone);
@@ -257,7 +305,7 @@ void Ledger::forget_share_if_over(Share& share) {
 
 void Ledger::drop_block_if_over(Block& block, std::vector<UniqueFd>& gone) {
   if (block.owner != 0 || block.held != 0) return;
-  used_[block.device] -= block.size;
+  used_[block.device] -= block.charged;
   if (block.probe) gone.push_back(block.probe->release());
   uncount(block.uid, &Usage::blocks, 1);
   slots_.drop(block.slot);

@@ -6,7 +6,9 @@
 //
 // Always true:
 //   * a block exists while its owner has not freed it OR somebody holds a share of it;
-//   * used(device) is the sum of the sizes of the blocks that exist;
+//   * used(device) is the sum of what the blocks that exist are charged: their sizes, or of sparse
+//     ones what their owners said last;
+//   * a token opens a live share, and that share knows it;
 //   * a share of a session that ended, or of a freed block, is not live, and never becomes live;
 //   * a share is forgotten when it is neither live nor held;
 //   * a session holds a share once or not at all (the client counts its own opens, D17);
@@ -88,6 +90,8 @@ struct Block {
   std::uint32_t uid = 0;  // Of who had it made.
   std::uint32_t device = 0;
   std::uint64_t size = 0;
+  bool sparse = false;        // Charged by use.
+  std::uint64_t charged = 0;  // Of another: its size, from add_block() on.
   PageSize page = PageSize::k4KiB;
   wire::Backing backing = wire::Backing::kShmem;
   UniqueFd fd;  // The original file; importers get fresh reopens of it.
@@ -124,6 +128,7 @@ struct Share {
   policy::Range range;
   std::uint64_t asked_size = 0;  // What the exporter named; range.size rounds it up.
   std::uint32_t flags = 0;       // wire::ExportFlag
+  std::uint64_t token = 0;       // Of a live shareable handle; else 0.
   Access access = Access::kReadWrite;
   PublicId public_id{};
   std::uint64_t created_ns = 0;
@@ -133,8 +138,17 @@ struct Share {
   std::uint64_t imports = 0;     // So far; never goes down.
   std::set<SessionId> watchers;  // Who is told of its events.
   std::uint32_t slot = 0;
+  std::uint32_t token_slot = 0;
 
   bool whole_block(const Block& of) const { return range.offset == 0 && range.size == of.size; }
+};
+
+// How long a wrong token takes to be refused must not tell how near it came.
+struct KeyedHash {
+  std::array<std::uint8_t, 16> key = random_key();
+
+  static std::array<std::uint8_t, 16> random_key();
+  std::size_t operator()(std::uint64_t value) const;
 };
 
 // What one user makes the broker keep.
@@ -191,17 +205,21 @@ class Ledger {
 
   Share& add_share(Session& exporter, Block& block, Share share);
   Share* share(ShareId id);
+  Share* share_of_token(std::uint64_t token);
   std::size_t shares() const { return shares_.size(); }
   // The live or held share with the smallest id above `after`.
   const Share* share_after(ShareId after) const;
 
   void seal_for(Block& block, Access access);
+  // A sparse block's, from now on.
+  void charge(Block& block, std::uint64_t bytes);
   void list(Share& share, std::vector<ListedProcess> more);
 
   // For whoever checks the whole.
   const std::unordered_map<SessionId, Session>& all_sessions() const { return sessions_; }
   const std::unordered_map<BlockId, Block>& all_blocks() const { return blocks_; }
   const std::map<ShareId, Share>& all_shares() const { return shares_; }
+  const auto& all_tokens() const { return tokens_; }
   std::uint32_t devices() const { return static_cast<std::uint32_t>(used_.size()); }
 
   // Each of these takes the session's claim away; descriptors of blocks that thereby cease to exist
@@ -224,6 +242,7 @@ class Ledger {
   void store(Session& session);
   void store(Block& block);
   void store(Share& share);
+  void forget_token(Share& share);
   // Adds to one counter of a user; a user of whom nothing is kept is forgotten.
   void count(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t more);
   void uncount(std::uint32_t uid, std::uint64_t Usage::*what, std::uint64_t less);
@@ -231,6 +250,7 @@ class Ledger {
   std::unordered_map<SessionId, Session> sessions_;
   std::unordered_map<BlockId, Block> blocks_;
   std::map<ShareId, Share> shares_;  // Ordered: `hufu ls` walks it in steps.
+  std::unordered_map<std::uint64_t, ShareId, KeyedHash> tokens_;
   std::vector<std::uint64_t> used_;
   std::map<std::uint32_t, Usage> usage_;
   SlotWriter slots_;

@@ -30,7 +30,7 @@ inline std::string contradiction_in(const Ledger& ledger) {
       if (found == ledger.all_blocks().end() || found->second.owner != id) {
         return fmt::format("session {} owns block {}, which is not its", id, block);
       }
-      bytes += found->second.size;
+      bytes += found->second.charged;
     }
     if (bytes != session.bytes) return fmt::format("session {} counts its bytes wrong", id);
     for (const auto& [share, place] : session.held) {
@@ -53,6 +53,7 @@ inline std::string contradiction_in(const Ledger& ledger) {
       }
     }
   }
+  std::size_t tokens = 0;
   for (const auto& [id, share] : ledger.all_shares()) {
     Usage& of = usage[share.exporter.uid];
     ++of.shares;
@@ -89,10 +90,22 @@ inline std::string contradiction_in(const Ledger& ledger) {
         return fmt::format("share {} is watched by {}, who does not know", id, watcher);
       }
     }
+    const bool named = share.live && (share.flags & wire::kHandle) != 0;
+    if (named != (share.token != 0)) return fmt::format("share {} has a wrong token", id);
+    if (!named) continue;
+    ++tokens;
+    const auto opened = ledger.all_tokens().find(share.token);
+    if (opened == ledger.all_tokens().end() || opened->second != id) {
+      return fmt::format("the token of share {} opens another", id);
+    }
   }
+  if (tokens != ledger.all_tokens().size()) return "a token is nobody's";
   for (const auto& [id, block] : ledger.all_blocks()) {
     ++usage[block.uid].blocks;
-    used[block.device] += block.size;
+    used[block.device] += block.charged;
+    const bool charge_right =
+        block.sparse ? block.charged <= block.size : block.charged == block.size;
+    if (!charge_right) return fmt::format("block {} is charged wrong", id);
     if (block.owner == 0 && block.held == 0) return fmt::format("block {} is nobody's", id);
     if (block.held != held[id]) return fmt::format("block {} counts its holders wrong", id);
     if (!block.fd.valid()) return fmt::format("block {} has no file", id);

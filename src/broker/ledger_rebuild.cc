@@ -44,6 +44,7 @@ struct Sorted {
   Latest<BlockId, BlockSlot> blocks;
   Latest<ShareId, ExportSlot> shares;
   Latest<std::tuple<ShareId, std::int32_t, std::uint64_t>, ListedSlot> listed;
+  Latest<ShareId, HandleSlot> handles;
   std::vector<std::uint32_t> useless;
 };
 
@@ -66,6 +67,8 @@ Sorted sort(std::vector<KeptSlot> kept) {
     } else if (const auto* listed = std::get_if<ListedSlot>(&slot->body)) {
       loser = sorted.listed.add({listed->share, listed->pid, listed->pidfs_inode}, std::move(from),
                                 *listed);
+    } else if (const auto* handle = std::get_if<HandleSlot>(&slot->body)) {
+      loser = sorted.handles.add(handle->share, std::move(from), *handle);
     }
     if (loser != 0) sorted.useless.push_back(loser);
   }
@@ -90,8 +93,10 @@ std::optional<Block> block_from(const BlockSlot& slot, std::uint32_t number, Uni
       slot.sealed_for == 0 || access == Access::kReadOnly || access == Access::kReadWrite;
   const auto backing = static_cast<wire::Backing>(slot.backing);
   const bool backing_known = backing == wire::Backing::kShmem || backing == wire::Backing::kHugetlb;
+  const bool sparse = slot.sparse == 1;
+  const std::uint64_t charged = sparse ? slot.charged_units * wire::kChargeUnit : slot.size;
   if (slot.id == 0 || !page || slot.size == 0 || !is_aligned(slot.size, bytes_of(*page)) ||
-      !access_known || !backing_known || !fd.valid()) {
+      !access_known || !backing_known || slot.sparse > 1 || charged > slot.size || !fd.valid()) {
     return std::nullopt;
   }
   Block block;
@@ -100,6 +105,8 @@ std::optional<Block> block_from(const BlockSlot& slot, std::uint32_t number, Uni
   block.uid = slot.uid;
   block.device = slot.device;
   block.size = slot.size;
+  block.sparse = sparse;
+  block.charged = charged;
   block.page = *page;
   block.backing = backing;
   block.fd = std::move(fd);
@@ -169,7 +176,7 @@ Ledger Ledger::rebuild(std::uint32_t devices, std::vector<KeptSlot> kept, Keeper
     const bool foreign = owner != nullptr && owner->uid() != block->uid;
     std::uint64_t used = 0;
     if (!block || orphan || foreign || block->device >= devices ||
-        __builtin_add_overflow(ledger.used_[block->device], block->size, &used)) {
+        __builtin_add_overflow(ledger.used_[block->device], block->charged, &used)) {
       sorted.useless.push_back(entry.from.number);
       continue;
     }
@@ -178,7 +185,7 @@ Ledger Ledger::rebuild(std::uint32_t devices, std::vector<KeptSlot> kept, Keeper
     ledger.count(block->uid, &Usage::blocks, 1);
     if (owner != nullptr) {
       owner->blocks.insert(id);
-      owner->bytes += block->size;
+      owner->bytes += block->charged;
     }
     ledger.blocks_.emplace(id, std::move(*block));
   }
@@ -188,11 +195,22 @@ Ledger Ledger::rebuild(std::uint32_t devices, std::vector<KeptSlot> kept, Keeper
     Session* exporter = block != nullptr ? ledger.session(block->owner) : nullptr;
     auto share = block != nullptr ? share_from(entry.body, entry.from.number, *block, exporter)
                                   : std::nullopt;
-    if (!share) {
+    const bool needs_token = share && share->live && (share->flags & wire::kHandle) != 0;
+    const auto handle = sorted.handles.entries().find(id);
+    const bool has_token = needs_token && handle != sorted.handles.entries().end() &&
+                           handle->second.body.token != 0 &&
+                           ledger.tokens_.emplace(handle->second.body.token, id).second;
+    // One that should have a token and has none was being made, or being ended.
+    if (!share || needs_token != has_token) {
       sorted.useless.push_back(entry.from.number);
       continue;
     }
     adopt(entry.from);
+    if (has_token) {
+      adopt(handle->second.from);
+      share->token = handle->second.body.token;
+      share->token_slot = handle->second.from.number;
+    }
     ledger.count(share->exporter.uid, &Usage::shares, 1);
     if (share->live) {
       exporter->exported.insert(id);
@@ -214,6 +232,12 @@ Ledger Ledger::rebuild(std::uint32_t devices, std::vector<KeptSlot> kept, Keeper
                              .start_time = entry.body.start_time,
                              .pidfd = {},
                              .slot = entry.from.number});
+  }
+
+  for (const auto& [id, entry] : sorted.handles.entries()) {
+    const Share* share = ledger.share(id);
+    const bool taken = share != nullptr && share->token_slot == entry.from.number;
+    if (!taken) sorted.useless.push_back(entry.from.number);
   }
 
   for (std::uint32_t number : sorted.useless) {

@@ -100,7 +100,10 @@ class History {
         break;
       case 3:
       case 4:
-        if (Block* block = any(ledger_.all_blocks())) export_from(*block);
+        if (Block* block = any(ledger_.all_blocks())) {
+          charge(*block);
+          export_from(*block);
+        }
         break;
       case 5:
         if (Share* share = any(ledger_.all_shares())) list(*share);
@@ -162,7 +165,13 @@ class History {
     block.size = 4096 * (1 + random_() % 8);
     block.device = static_cast<std::uint32_t>(random_() % 2);
     block.fd = UniqueFd(::memfd_create("block", MFD_CLOEXEC));
+    block.sparse = random_() % 4 == 0;
+    if (block.sparse) block.size = wire::kChargeUnit * (1 + random_() % 4);
     ledger_.add_block(owner, std::move(block));
+  }
+  void charge(Block& block) {
+    if (!block.sparse || block.owner == 0) return;
+    ledger_.charge(block, wire::kChargeUnit * (random_() % (block.size / wire::kChargeUnit + 1)));
   }
   void export_from(Block& block) {
     if (block.owner == 0) return;
@@ -185,6 +194,10 @@ class History {
     share.access = access;
     share.flags = access == Access::kReadOnly ? wire::kReadOnly : 0U;
     share.public_id[3] = static_cast<std::uint8_t>(share.id);
+    if (random_() % 3 == 0) {
+      share.flags |= wire::kHandle;
+      share.token = next_++;
+    }
     ledger_.add_share(owner, block, std::move(share));
   }
   void list(Share& share) {
@@ -206,6 +219,8 @@ void expect_equal(const Block& before, const Block& after) {
   EXPECT_EQ(after.uid, before.uid);
   EXPECT_EQ(after.device, before.device);
   EXPECT_EQ(after.size, before.size);
+  EXPECT_EQ(after.sparse, before.sparse);
+  EXPECT_EQ(after.charged, before.charged);
   EXPECT_EQ(after.page, before.page);
   EXPECT_EQ(after.backing, before.backing);
   EXPECT_EQ(after.sealed_for, before.sealed_for);
@@ -221,6 +236,7 @@ void expect_equal(const Share& before, const Share& after) {
   EXPECT_EQ(after.access, before.access);
   EXPECT_EQ(after.public_id, before.public_id);
   EXPECT_EQ(after.live, before.live);
+  EXPECT_EQ(after.token, before.token);
   EXPECT_EQ(after.exporter.uid, before.exporter.uid);
   if (!before.live) return;  // Of an ended one nobody asks who made it.
   EXPECT_EQ(after.exporter.session, before.exporter.session);
@@ -240,7 +256,8 @@ std::size_t slots_of(const Ledger& ledger) {
   std::size_t listed = 0;
   for (const auto& [id, share] : ledger.all_shares())
     listed += share.listed.size();
-  return ledger.sessions() + ledger.blocks() + ledger.shares() + listed;
+  return ledger.sessions() + ledger.blocks() + ledger.shares() + ledger.all_tokens().size() +
+         listed;
 }
 
 // Everything but what holders hold.
@@ -285,6 +302,8 @@ TEST(RebuiltBooks, AreTheBooks) {
   int listed = 0;
   int freed_but_held = 0;
   int ended_but_held = 0;
+  std::size_t tokens = 0;
+  std::uint64_t charged_by_use = 0;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     MemoryKeeper keeper;
@@ -300,6 +319,9 @@ TEST(RebuiltBooks, AreTheBooks) {
     }
     for (const auto& [id, block] : ledger.all_blocks())
       freed_but_held += block.owner == 0 ? 1 : 0;
+    tokens += ledger.all_tokens().size();
+    for (const auto& [id, block] : ledger.all_blocks())
+      charged_by_use += block.sparse ? block.charged : 0;
 
     MemoryKeeper next_keeper;
     Ledger again = rebuilt(keeper.now(), next_keeper);
@@ -324,6 +346,8 @@ TEST(RebuiltBooks, AreTheBooks) {
   EXPECT_GT(listed, 100);
   EXPECT_GT(freed_but_held, 20);
   EXPECT_GT(ended_but_held, 20);
+  EXPECT_GT(tokens, 50U);
+  EXPECT_GT(charged_by_use, 50 * wire::kChargeUnit);
 }
 
 // A broker may die between any two calls.

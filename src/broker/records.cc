@@ -39,6 +39,7 @@ void describe(audit::Record& record, const Share& share, const Block& block) {
   std::memcpy(record.key_id.data(), share.public_id.data(), record.key_id.size());
   record.refs_after = static_cast<std::uint32_t>(share.holders.size());
   if ((share.flags & wire::kAnyProcess) != 0) record.flags |= kRecordAnyProcess;
+  if ((share.flags & wire::kHandle) != 0) record.flags |= kRecordHandle;
 }
 
 std::int32_t acl_code_of(Reason reason) {
@@ -46,6 +47,7 @@ std::int32_t acl_code_of(Reason reason) {
   constexpr std::int32_t kNoResource = 207005;
   constexpr std::int32_t kNoMemory = 207001;
   constexpr std::int32_t kParameter = 107000;
+  constexpr std::int32_t kInvalidHandle = 107017;
   constexpr std::int32_t kUnregisteredAddress = 200100;
   constexpr std::int32_t kDriver = 507899;
   switch (reason) {  // With a default: every other refusal is the driver's "no".
@@ -66,6 +68,8 @@ std::int32_t acl_code_of(Reason reason) {
       return kParameter;
     case Reason::kUnregistered:
       return kUnregisteredAddress;
+    case Reason::kHandleUnknown:
+      return kInvalidHandle;
     default:
       return kDriver;
   }

@@ -19,6 +19,7 @@ enum RecordFlag : std::uint32_t {
   kRecordClientClaim = 2,  // The client refused by itself and reported it.
   kRecordRepeat = 4,       // IMPORT by a session that already held the share.
   kRecordByInode = 8,      // LIST_ADD: aux is the process's inode in pidfs, not its pid.
+  kRecordHandle = 16,      // Of a shareable handle's export, not of a key's.
 };
 
 // A record of what `session` did; the caller adds what is special.

@@ -94,6 +94,8 @@ class SessionPlay {
     std::uint64_t superseded = 0;
     std::uint64_t over_quota = 0;
     std::uint64_t put_off = 0;
+    std::uint64_t by_handle = 0;  // Imports too.
+    std::uint64_t charged = 0;    // CHARGEs.
   };
   const Tally& tally() const { return tally_; }
 
@@ -107,7 +109,9 @@ class SessionPlay {
   };
 
   static constexpr std::uint64_t kPage = 4096;
-  static constexpr std::uint64_t kCapacity = 24 * kPage;
+  // Little, so that it is fought for: with one big block, or a sparse one in use, less still.
+  static constexpr std::uint64_t kBig = wire::kChargeUnit;
+  static constexpr std::uint64_t kCapacity = kBig + 8 * kPage;
   static Limits limits() {
     return {.sessions_per_uid = 4,
             .blocks_per_uid = 9,
@@ -191,7 +195,7 @@ class SessionPlay {
   }
 
   void act() {
-    switch (next() % 24) {
+    switch (next() % 26) {
       case 0:
       case 1:
         connect();
@@ -256,6 +260,12 @@ class SessionPlay {
         break;
       case 23:
         ask_or_complain();
+        break;
+      case 24:
+        export_handle();
+        break;
+      case 25:
+        charge();
         break;
     }
   }
@@ -323,6 +333,21 @@ class SessionPlay {
     say(owner_of(block), request);
   }
 
+  void export_handle() {
+    const std::uint64_t block = any_block();
+    const std::uint8_t byte = next();
+    say(owner_of(block),
+        wire::ExportHandle{
+            .block = block, .flags = byte % 8 == 0 ? next() % 4U : 1U, .reserved = 0});
+  }
+
+  void charge() {
+    const std::uint64_t block = any_block();
+    const std::uint8_t byte = next();
+    say(owner_of(block),
+        wire::Charge{.block = block, .bytes = kBig * (byte % 8 == 0 ? 2U : byte % 2U)});
+  }
+
   void mint() {
     wire::Mint mint{};
     const std::uint8_t byte = next();
@@ -330,6 +355,11 @@ class SessionPlay {
     mint.count = 1 + next() % 3U;
     for (std::uint32_t i = 0; i < mint.count; ++i)
       mint.specs[i] = {.size = kPage * (1 + next() % 5U), .page = 4096};
+    if (const std::uint8_t big = next(); big % 2 == 0) {
+      mint.specs[0] = {.size = big % 64 == 0 ? 2 * kBig : kBig,
+                       .page = 4096,
+                       .flags = big % 4 == 0 ? 0U : std::uint32_t{wire::kSparse}};
+    }
     say(any_connection(), mint);
   }
 
@@ -469,6 +499,7 @@ class SessionPlay {
       due = reply.count;
       for (std::uint32_t i = 0; i < reply.count && i < answer.fds.size(); ++i) {
         blocks_.push_back(reply.blocks[i]);
+        if (request.specs[i].size == kBig) continue;
         const std::vector<char> bytes(request.specs[i].size, 'x');
         if (::pwrite(answer.fds[i].get(), bytes.data(), bytes.size(), 0) < 0) {
           trouble_ = "a block cannot be written";
@@ -477,9 +508,17 @@ class SessionPlay {
     } else if constexpr (std::is_same_v<R, wire::Export>) {
       const std::string key(reply.key.data(), reply.key.size());
       shares_.push_back({.id = reply.share, .key = wire::key_text(key.c_str())});
+    } else if constexpr (std::is_same_v<R, wire::ExportHandle>) {
+      const std::string key(reply.key.data(), reply.key.size());
+      shares_.push_back(
+          {.id = reply.share,
+           .key = next() % 2 == 0 ? wire::text_of_token(reply.token) : wire::text_of_fabric(key)});
+    } else if constexpr (std::is_same_v<R, wire::Charge>) {
+      ++tally_.charged;
     } else if constexpr (std::is_same_v<R, wire::Import>) {
       due = 1;
       ++tally_.granted;
+      if (request.key.length >= wire::kFabricForm) ++tally_.by_handle;
     }
     if (answer.fds.size() != due) trouble_ = "an answer with too many or too few descriptors";
   }

@@ -43,6 +43,8 @@ TEST(SessionPlays, OfAnySortLeaveTheBooksTrue) {
     sum.superseded += play.tally().superseded;
     sum.over_quota += play.tally().over_quota;
     sum.put_off += play.tally().put_off;
+    sum.by_handle += play.tally().by_handle;
+    sum.charged += play.tally().charged;
   }
   // They were about something.
   EXPECT_GT(sum.granted, kSeeds);
@@ -52,6 +54,8 @@ TEST(SessionPlays, OfAnySortLeaveTheBooksTrue) {
   EXPECT_GT(sum.over_quota, kSeeds / 4);
   EXPECT_GT(sum.told, kSeeds / 20);
   EXPECT_GT(sum.put_off, kSeeds / 20);
+  EXPECT_GT(sum.by_handle, kSeeds / 20);
+  EXPECT_GT(sum.charged, kSeeds / 20);
 }
 
 }  // namespace

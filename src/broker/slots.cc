@@ -18,7 +18,7 @@ inline constexpr bool kFillsASlot =
     kSlotBytes&& std::is_trivially_copyable_v<T>&& std::has_unique_object_representations_v<T>;
 static_assert(sizeof(SlotHeader) == 16);
 static_assert(kFillsASlot<BlockSlot> && kFillsASlot<ExportSlot>);
-static_assert(kFillsASlot<ListedSlot> && kFillsASlot<SessionSlot>);
+static_assert(kFillsASlot<ListedSlot> && kFillsASlot<SessionSlot> && kFillsASlot<HandleSlot>);
 
 std::uint32_t sum_of(std::span<const std::byte, kSlotBytes> bytes) {
   return audit::crc32c(bytes.subspan<sizeof(SlotHeader::crc)>());
@@ -61,6 +61,8 @@ std::optional<Slot> decode_slot(std::span<const std::byte, kSlotBytes> bytes) {
       return read_body<ListedSlot>(header.generation, bytes);
     case SlotKind::kSession:
       return read_body<SessionSlot>(header.generation, bytes);
+    case SlotKind::kHandle:
+      return read_body<HandleSlot>(header.generation, bytes);
   }
   return std::nullopt;
 }

@@ -31,7 +31,13 @@ inline constexpr std::size_t kSlotBytes = 64;
 inline constexpr std::uint16_t kSlotFormat = 1;
 using SlotBytes = std::array<std::byte, kSlotBytes>;
 
-enum class SlotKind : std::uint16_t { kBlock = 1, kExport = 2, kListed = 3, kSession = 4 };
+enum class SlotKind : std::uint16_t {
+  kBlock = 1,
+  kExport = 2,
+  kListed = 3,
+  kSession = 4,
+  kHandle = 5,
+};
 
 struct SlotHeader {
   std::uint32_t crc;
@@ -51,7 +57,10 @@ struct BlockSlot {
   std::uint32_t uid;  // Of who had it made.
   std::uint8_t backing;
   std::uint8_t sealed_for;  // Access; 0: never exported.
-  std::array<std::uint8_t, 10> reserved;
+  std::uint8_t sparse;      // 1: charged by use.
+  std::uint8_t reserved;
+  std::uint32_t charged_units;  // Of wire::kChargeUnit; only of a sparse one.
+  std::array<std::uint8_t, 4> reserved_too;
 };
 
 // The exporter is the block's owner. The range's size is asked_size in whole pages.
@@ -76,6 +85,14 @@ struct ListedSlot {
   std::array<std::uint8_t, 20> reserved;
 };
 
+// The token of an export that is a shareable handle, beside the export's own slot.
+struct HandleSlot {
+  static constexpr SlotKind kKind = SlotKind::kHandle;
+  std::uint64_t share;
+  std::uint64_t token;
+  std::array<std::uint8_t, 32> reserved;
+};
+
 struct SessionSlot {
   static constexpr SlotKind kKind = SlotKind::kSession;
   std::uint64_t id;
@@ -87,7 +104,7 @@ struct SessionSlot {
   std::uint32_t reserved;
 };
 
-using SlotBody = std::variant<BlockSlot, ExportSlot, ListedSlot, SessionSlot>;
+using SlotBody = std::variant<BlockSlot, ExportSlot, ListedSlot, SessionSlot, HandleSlot>;
 
 struct Slot {
   std::uint64_t generation = 0;

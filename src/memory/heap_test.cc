@@ -38,6 +38,9 @@ class CountingSource final : public PageSource {
     ++mints;
     return source_.mint(spec);
   }
+  Result<void> charge(std::uint64_t id, std::uint64_t bytes) override {
+    return source_.charge(id, bytes);
+  }
   void end_keys(std::uint64_t id) override { source_.end_keys(id); }
   void give_back(std::uint64_t id, Lent lent) override {
     given_back.push_back(id);

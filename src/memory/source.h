@@ -27,11 +27,19 @@ enum class Hugetlb : std::uint8_t {
   kRequired,  // Of nothing else.
 };
 
+// What a block is charged: its size, from the beginning; or, in a sparse one, what charge() says is
+// in use, which is nothing at first.
+enum class Charging : std::uint8_t { kWhole, kByUse };
+
+// In what a sparse block is charged, and its size a multiple of.
+inline constexpr std::uint64_t kChargeUnit = 2 * kMiB;
+
 struct BlockSpec {
   int device = 0;
   std::uint64_t size = 0;  // Of the file: a multiple of the page.
   PageSize page = PageSize::k4KiB;
-  Hugetlb hugetlb = Hugetlb::kNever;
+  Hugetlb hugetlb = Hugetlb::kNever;  // Of a sparse one always this, and no page of 1 GiB.
+  Charging charging = Charging::kWhole;
 
   bool operator==(const BlockSpec&) const = default;
 };
@@ -61,6 +69,12 @@ class PageSource {
   // An empty, sealed file, charged to the device until give_back. Whether it is what the spec
   // requires is for the caller to see.
   virtual Result<Minted> mint(const BlockSpec& spec) = 0;
+
+  // A sparse block uses this many bytes from now on, a multiple of kChargeUnit and at most its
+  // size. Say more before it is used and less after it was given back to the kernel. Only more can
+  // fail, with kOutOfMemory, or with kRefused when whoever counted the block is gone (see
+  // session()). One call at a time for one block: the last one said counts.
+  virtual Result<void> charge(std::uint64_t id, std::uint64_t bytes) = 0;
 
   // The block's life ends. If it was lent, no key of it can be imported once this returns. It
   // cannot fail in a way that the caller could mend, so it answers nothing.
@@ -95,6 +109,7 @@ class LocalSource final : public PageSource {
   explicit LocalSource(const LocalDevices& devices);
 
   Result<Minted> mint(const BlockSpec& spec) override;
+  Result<void> charge(std::uint64_t id, std::uint64_t bytes) override;
   void give_back(std::uint64_t id, Lent lent) override;
   void end_keys(std::uint64_t /*id*/) override {}  // There are none.
   Result<Capacity> capacity(int device) override;
@@ -103,7 +118,10 @@ class LocalSource final : public PageSource {
   struct Charge {
     int device = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t most = 0;  // Of a sparse one its size, else 0.
   };
+
+  Error fail_capacity(int device, std::uint64_t bytes) const;
 
   const std::uint64_t capacity_per_device_;
   std::mutex mutex_;

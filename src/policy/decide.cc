@@ -71,7 +71,7 @@ ExportVerdict decide_export(const wire::Export& request, const BlockFacts& block
     return {.verdict = no(Reason::kOutOfRange, request.offset, request.size, block.size, limit),
             .range = {}};
   }
-  if (block.committed < block.size) {
+  if (!block.sparse && block.committed < block.size) {
     return {.verdict = no(Reason::kNotCommitted, block.committed, block.size), .range = {}};
   }
   const Access access =

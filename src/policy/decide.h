@@ -50,6 +50,7 @@ struct BlockFacts {
   std::uint64_t size = 0;       // Of the file, from the file.
   std::uint64_t committed = 0;  // Bytes of memory behind it.
   PageSize page = PageSize::k4KiB;
+  bool sparse = false;                     // Need not be committed.
   bool sealed = false;                     // By an earlier export ...
   Access sealed_for = Access::kReadWrite;  // ... of this kind, for good (D3).
 };

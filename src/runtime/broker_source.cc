@@ -32,9 +32,11 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
     batch = batch_for(spec);
   }
   const bool hugetlb = spec.hugetlb != memory::Hugetlb::kNever;
+  const bool sparse = spec.charging == memory::Charging::kByUse;
   const wire::MintSpec one{.size = spec.size,
                            .page = static_cast<std::uint32_t>(spec.page),
-                           .flags = hugetlb ? std::uint32_t{wire::kWantHugetlb} : 0U};
+                           .flags = (hugetlb ? std::uint32_t{wire::kWantHugetlb} : 0U) |
+                                    (sparse ? std::uint32_t{wire::kSparse} : 0U)};
   const auto device = static_cast<std::uint32_t>(spec.device);
   if (batch > 1 && !agent_.listen()) batch = 1;
   // Without the lock: the broker may have to ask for the spares before it can answer.
@@ -56,7 +58,8 @@ Result<memory::Minted> BrokerSource::mint(const memory::BlockSpec& spec) {
 std::size_t BrokerSource::batch_for(const memory::BlockSpec& spec) {
   last_batch_ = spec == last_spec_ ? std::max(std::size_t{1}, last_batch_ * 2) : 1;
   last_spec_ = spec;
-  if (spec.size > kMaxSpareSize) last_batch_ = 1;
+  const bool sparse = spec.charging == memory::Charging::kByUse;
+  if (spec.size > kMaxSpareSize || sparse) last_batch_ = 1;
   const std::uint64_t room = (kMaxSpareBytes - std::min(spare_bytes_, kMaxSpareBytes)) / spec.size;
   last_batch_ = std::min({last_batch_, 1 + static_cast<std::size_t>(room),
                           1 + kMaxSpares - std::min(spares_.size(), kMaxSpares),
@@ -83,6 +86,14 @@ void BrokerSource::count(const memory::BlockSpec& spec, std::int64_t sign) const
   if (usage_ == nullptr) return;
   usage_->change(spec.device,
                  {{memory::Usage::kSpare, sign * static_cast<std::int64_t>(spec.size)}});
+}
+
+static_assert(memory::kChargeUnit == wire::kChargeUnit);
+
+Result<void> BrokerSource::charge(std::uint64_t id, std::uint64_t bytes) {
+  const auto charged = client_.charge(id, bytes);
+  if (!charged) return charged.error();
+  return {};
 }
 
 void BrokerSource::give_back(std::uint64_t id, memory::Lent lent) {
@@ -114,7 +125,9 @@ std::uint64_t BrokerSource::give_back_spares() {
 Result<memory::Capacity> BrokerSource::capacity(int device) {
   const auto stat = client_.stat(static_cast<std::uint32_t>(device));
   if (!stat) return stat.error();
-  memory::Capacity capacity{.total = stat->capacity, .free = stat->capacity - stat->used};
+  // More than there is, when books were rebuilt or stray writes counted.
+  memory::Capacity capacity{.total = stat->capacity,
+                            .free = stat->capacity - std::min(stat->used, stat->capacity)};
   const std::lock_guard lock(mutex_);
   forget_stale();
   for (const Spare& spare : spares_) {

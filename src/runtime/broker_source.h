@@ -32,6 +32,7 @@ class BrokerSource final : public memory::PageSource {
   BrokerSource(share::Client& client, share::Agent& agent) : client_(client), agent_(agent) {}
 
   Result<memory::Minted> mint(const memory::BlockSpec& spec) override;
+  Result<void> charge(std::uint64_t id, std::uint64_t bytes) override;
   void give_back(std::uint64_t id, memory::Lent lent) override;
   void end_keys(std::uint64_t id) override;
   Result<memory::Capacity> capacity(int device) override;

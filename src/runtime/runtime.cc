@@ -79,7 +79,8 @@ Runtime::Runtime(Parts parts)
       contexts_(parts.devices),
       streams_(deferred_),
       heap_(*source_, parts.devices, parts.huge_pages),
-      sharing_(heap_, *client_) {
+      sharing_(heap_, *client_),
+      handles_(*client_) {
   static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
   host_memory().attach(heap_.registry());
   agent_.on_return([this] { heap_.give_back_reserve(); });

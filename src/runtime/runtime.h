@@ -31,6 +31,7 @@
 #include "runtime/streams.h"
 #include "share/agent.h"
 #include "share/client.h"
+#include "share/handles.h"
 
 namespace hufu::runtime {
 
@@ -51,6 +52,8 @@ class Runtime {
   const Deferred& deferred() const { return deferred_; }
   memory::Heap& heap() { return heap_; }
   Sharing& sharing() { return sharing_; }
+  share::Handles& handles() { return handles_; }
+  memory::PageSource& source() { return *source_; }
   share::Client& client() { return *client_; }
   share::Agent& agent() { return agent_; }
   // A forked child's is its parent's, so it is not a part of this.
@@ -90,6 +93,7 @@ class Runtime {
   Streams streams_;
   memory::Heap heap_;
   Sharing sharing_;
+  share::Handles handles_;
 };
 
 // The runtime and the calling thread's context in it: what most calls need.

@@ -59,6 +59,10 @@ std::string_view word_of(wire::Kind kind) {
       return "WITHDRAW";
     case wire::Kind::kEndAll:
       return "END_ALL";
+    case wire::Kind::kExportHandle:
+      return "EXPORT_HANDLE";
+    case wire::Kind::kCharge:
+      return "CHARGE";
     case wire::Kind::kImport:
       return "IMPORT";
     case wire::Kind::kClose:
@@ -134,12 +138,18 @@ class Subject {
   // NOLINTNEXTLINE(google-explicit-constructor): most calls have their words at hand.
   Subject(std::string words) : words_(std::move(words)) {}
   Subject(const char* verb, const char* key) : words_(verb), key_(key) {}
+  Subject(const char* verb, const HandleName& name) : words_(verb), handle_(&name) {}
 
-  std::string words() const { return key_ == nullptr ? words_ : what_with_key(words_, key_); }
+  std::string words() const {
+    if (handle_ != nullptr) return what_with_handle(words_, *handle_);
+    return key_ == nullptr ? words_ : what_with_key(words_, key_);
+  }
+  bool of_handle() const { return handle_ != nullptr; }
 
  private:
   std::string words_;  // Or the verb.
   const char* key_ = nullptr;
+  const HandleName* handle_ = nullptr;
 };
 
 Error too_few_descriptors(const Subject& subject) {
@@ -208,6 +218,10 @@ struct Client::State {
 
   void say_closes();
 
+  Result<Grant> import(const wire::KeyText& key, std::uint32_t access, const Subject& what);
+  Result<void> withdraw(const wire::KeyText& key, const Subject& what);
+  Result<wire::ListPidReply> list_pids(const wire::KeyText& key, std::span<const std::int32_t> pids,
+                                       const Subject& what);
   Error unknown_block(std::uint64_t block) const;
   Error miscounted(wire::Kind kind);
   RefusalContext context(std::string_view what) const;
@@ -618,7 +632,9 @@ Result<ReplyTo<R>> Client::State::call(const R& body, const Subject& subject, bo
     if (exchanged.answer) {
       if (const auto* refusal = std::get_if<wire::Refusal>(&*exchanged.answer)) {
         const std::string what = subject.words();
-        return to_error(*refusal, context(what));
+        RefusalContext about = context(what);
+        about.handle = subject.of_handle();
+        return to_error(*refusal, about);
       }
       return std::get<ReplyTo<R>>(*exchanged.answer);
     }
@@ -750,12 +766,46 @@ Result<wire::ExportReply> Client::export_range(const ExportRequest& request) {
   return reply;
 }
 
-Result<void> Client::withdraw(const char* key) {
-  const Subject what("withdrawal", key);
-  const std::lock_guard lock(state_->mutex);
-  const auto reply = state_->call(wire::Withdraw{wire::key_text(key)}, what, true);
+Result<void> Client::State::withdraw(const wire::KeyText& key, const Subject& what) {
+  const auto reply = call(wire::Withdraw{key}, what, true);
   if (!reply) return reply.error();
   return {};
+}
+
+Result<void> Client::withdraw(const char* key) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->withdraw(wire::key_text(key), Subject("withdrawal", key));
+}
+
+Result<void> Client::withdraw(const HandleName& name) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->withdraw(name.text(), Subject("withdrawal", name));
+}
+
+Result<wire::ExportHandleReply> Client::export_handle(std::uint64_t block, std::uint32_t flags) {
+  const std::lock_guard lock(state_->mutex);
+  const std::string what = fmt::format("export of block {} as a shareable handle", block);
+  if (address_.mode == BrokerMode::kNone) {
+    return to_error(Reason::kNoBroker, {}, state_->context(what));
+  }
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end()) return state_->unknown_block(block);
+  const auto reply = state_->call(
+      wire::ExportHandle{.block = found->second, .flags = flags, .reserved = 0}, what, false);
+  if (!reply && state_->broker_hung_up) return state_->unknown_block(block);
+  return reply;
+}
+
+Result<std::uint64_t> Client::charge(std::uint64_t block, std::uint64_t bytes) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end()) return state_->unknown_block(block);
+  const auto reply =
+      state_->call(wire::Charge{.block = found->second, .bytes = bytes},
+                   fmt::format("use of {} bytes of sparse block {}", bytes, block), false);
+  if (!reply && state_->broker_hung_up) return state_->unknown_block(block);
+  if (!reply) return reply.error();
+  return reply->charged;
 }
 
 Result<void> Client::end_all(std::uint64_t block) {
@@ -770,27 +820,33 @@ Result<void> Client::end_all(std::uint64_t block) {
 }
 
 Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
-  const Subject what("import", key);
   const std::lock_guard lock(state_->mutex);
+  return state_->import(wire::key_text(key), access, Subject("import", key));
+}
+
+Result<Client::Grant> Client::import(const HandleName& name, std::uint32_t access) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->import(name.text(), access, Subject("import", name));
+}
+
+Result<Client::Grant> Client::State::import(const wire::KeyText& key, std::uint32_t access,
+                                            const Subject& what) {
   std::vector<UniqueFd> fds;
-  const auto reply = state_->call(wire::Import{.key = wire::key_text(key),
-                                               .access = access,
-                                               .flags = state_->as_anybody ? wire::kAsAnybody : 0U},
-                                  what, true, &fds);
+  const auto reply =
+      call(wire::Import{.key = key, .access = access, .flags = as_anybody ? wire::kAsAnybody : 0U},
+           what, true, &fds);
   if (!reply) return reply.error();
   const auto give_back = [&](const Error& error) {
     fds.clear();
-    (void)state_->tell(wire::Close{reply->share}, state_->limit_ms);
+    (void)tell(wire::Close{reply->share}, limit_ms);
     return error;
   };
   if (fds.empty()) return give_back(too_few_descriptors(what));
   if (auto granted = check_grant(fds[0].get(), *reply, access, what); !granted) {
     return give_back(granted.error());
   }
-  return Grant{.fd = std::move(fds[0]),
-               .reply = *reply,
-               .generation = state_->generation.load(),
-               .status = state_->status};
+  return Grant{
+      .fd = std::move(fds[0]), .reply = *reply, .generation = generation.load(), .status = status};
 }
 
 Result<std::vector<Result<wire::ExportReply>>> Client::export_batch(
@@ -901,17 +957,28 @@ Client::ClosesTogether::~ClosesTogether() {
 }
 
 Result<wire::ListPidReply> Client::list_pids(const char* key, std::span<const std::int32_t> pids) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->list_pids(wire::key_text(key), pids, Subject("whitelist", key));
+}
+
+Result<wire::ListPidReply> Client::list_pids(const HandleName& name,
+                                             std::span<const std::int32_t> pids) {
+  const std::lock_guard lock(state_->mutex);
+  return state_->list_pids(name.text(), pids, Subject("whitelist", name));
+}
+
+Result<wire::ListPidReply> Client::State::list_pids(const wire::KeyText& key,
+                                                    std::span<const std::int32_t> pids,
+                                                    const Subject& what) {
   if (pids.empty() || pids.size() > wire::kMaxListPids) {
     return fail(Errc::kInvalidArgument, Reason::kMalformed,
                 "{} pids were given; 1 to {} fit in one call", pids.size(), wire::kMaxListPids);
   }
   wire::ListPid request{};
-  request.key = wire::key_text(key);
+  request.key = key;
   request.count = static_cast<std::uint32_t>(pids.size());
   std::copy(pids.begin(), pids.end(), request.pids.begin());
-  const Subject what("whitelist", key);
-  const std::lock_guard lock(state_->mutex);
-  return state_->call(request, what, true);
+  return call(request, what, true);
 }
 
 Result<wire::ListPidReply> Client::list_process(const char* key, std::uint64_t pidfs_inode) {

@@ -27,6 +27,7 @@
 #include "os/published.h"
 #include "os/reported.h"
 #include "share/address.h"
+#include "share/handle_name.h"
 #include "wire/message.h"
 
 namespace hufu::share {
@@ -102,6 +103,19 @@ class Client {
   // compared with what the reply says of it.
   Result<Grant> import(const char* key, std::uint32_t access);
 
+  // Shareable handles: a whole block, its token and its key (fabric_handle_of()). A block has one
+  // at a time. `flags` are wire::ExportFlag. Imports are for share/handles.h, which counts them.
+  Result<wire::ExportHandleReply> export_handle(std::uint64_t block, std::uint32_t flags);
+  // No import of it succeeds after this returns; who has imported it keeps the memory.
+  Result<void> withdraw(const HandleName& name);
+  Result<Grant> import(const HandleName& name, std::uint32_t access);
+
+  // How much of a block that was minted with wire::kSparse is used from now on: a multiple of
+  // wire::kChargeUnit, at most its size. Say more before it is used, and less after it was given
+  // back to the kernel. Returns what is charged, which is more if the file has more. Only more can
+  // be refused, with Errc::kOutOfMemory.
+  Result<std::uint64_t> charge(std::uint64_t block, std::uint64_t bytes);
+
   // Up to wire::kMaxBatch at once, each answered as if it were alone.
   Result<std::vector<Result<wire::ExportReply>>> export_batch(
       std::span<const ExportRequest> requests);
@@ -113,6 +127,7 @@ class Client {
 
   // 1..wire::kMaxListPids at a time.
   Result<wire::ListPidReply> list_pids(const char* key, std::span<const std::int32_t> pids);
+  Result<wire::ListPidReply> list_pids(const HandleName& name, std::span<const std::int32_t> pids);
   // A process by the number of its pidfd's inode in pidfs, which is never used twice.
   Result<wire::ListPidReply> list_process(const char* key, std::uint64_t pidfs_inode);
   Result<wire::StatReply> stat(std::uint32_t device);

@@ -97,6 +97,14 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
       return "imported memory belongs to its exporter and cannot be exported again; let the "
              "exporter make a key for the third process";
 
+    case Reason::kBadCharge:
+      return n[1] == 0
+                 ? "the block is charged by its size, for good; only sparse blocks are charged "
+                   "by use"
+                 : fmt::format(
+                       "a use of {} bytes was reported of a block of {}; hufud and "
+                       "libhufu may be of different versions",
+                       n[0], n[1]);
     case Reason::kPartOfBlock:
       return fmt::format(
           "the export is {} bytes of a block of {}, and another user may only be given whole "
@@ -125,9 +133,9 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
     case Reason::kNotListed:
       return fmt::format(
           "process {} is not among the {} on the list of the exporter, process {}; the exporter "
-          "must call aclrtIpcMemSetImportPid with {} (aclrtDeviceGetBareTgid), after that process "
-          "has started",
-          n[0], n[2], n[1], n[0]);
+          "must call {} with {} (aclrtDeviceGetBareTgid), after that process has started",
+          n[0], n[2], n[1],
+          context.handle ? "aclrtMemSetPidToShareableHandle" : "aclrtIpcMemSetImportPid", n[0]);
     case Reason::kOtherUser:
       return fmt::format(
           "the importer's uid {} is not the exporter's uid {}; run both as one user, or let the "
@@ -143,13 +151,16 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
              "read-only, or let the exporter share it read-write";
     case Reason::kNotExporter:
       return fmt::format(
-          "process {} did not make this key; only its exporter, process {}, may edit or withdraw "
+          "process {} did not make this {}; only its exporter, process {}, may edit or withdraw "
           "it",
-          n[0], n[1]);
+          n[0], context.handle ? "handle" : "key", n[1]);
     case Reason::kListDisabled:
-      return "the key was made without a list of processes "
-             "(ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION); make it with flags 0 to list "
-             "processes";
+      return fmt::format(
+          "the {} was made without a list of processes "
+          "({}); make it with flags 0 to list processes",
+          context.handle ? "handle" : "key",
+          context.handle ? "ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION"
+                         : "ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION");
     case Reason::kListFull:
       return fmt::format(
           "the list holds {} processes and its limit is {}; make another key for the rest", n[0],
@@ -165,6 +176,18 @@ std::string explain(Reason reason, const std::array<std::uint64_t, 4>& n,
     case Reason::kNoProcessId:
       return "the broker cannot see this process's pid (another pid namespace), so no list can "
              "name it; run both in one pid namespace, or export without a list";
+
+    case Reason::kHandleUnknown:
+      return fmt::format(
+          "no living export of the broker at {} ({}, uid {}) has this handle; its exporter freed "
+          "it or is gone, or uses another broker (HUFU_BROKER), or the {} were not handed over "
+          "whole: ask the exporter for a new one",
+          context.broker, name_of(context.mode), context.broker_uid,
+          n[0] == 0 ? "8 bytes" : "128 bytes");
+    case Reason::kHandleExists:
+      return "this memory has a shareable handle already, and may have one at a time; hand that "
+             "one "
+             "to all importers, or free it first";
 
     case Reason::kCapacity:
       return fmt::format(
@@ -253,6 +276,13 @@ std::string what_with_key(std::string_view verb, const char* key) {
   return fmt::format("{} of key {}", verb, IdText(*id).view());
 }
 
+std::string what_with_handle(std::string_view verb, const HandleName& name) {
+  if (wire::token_of(name.text())) return fmt::format("{} of a handle named by its token", verb);
+  const auto id = public_id_of(wire::view_of(name.text()));
+  if (!id) return fmt::format("{} of bytes that are no fabric handle", verb);
+  return fmt::format("{} of handle {}", verb, IdText(*id).view());
+}
+
 Errc errc_of(Reason reason) {
   switch (reason) {
     case Reason::kNone:
@@ -279,8 +309,12 @@ Errc errc_of(Reason reason) {
     case Reason::kNoSuchProcess:
     case Reason::kNotImported:
     case Reason::kNoProcessId:
+    case Reason::kHandleExists:
+    case Reason::kBadCharge:
     case Reason::kAuditFailed:
       return Errc::kRefused;
+    case Reason::kHandleUnknown:
+      return Errc::kInvalidHandle;
     case Reason::kSystem:
       return Errc::kSystem;
     case Reason::kNotBuilt:

@@ -14,6 +14,7 @@
 #include "base/reason.h"
 #include "base/result.h"
 #include "share/address.h"
+#include "share/handle_name.h"
 #include "wire/message.h"
 
 namespace hufu::share {
@@ -24,6 +25,7 @@ struct RefusalContext {
   BrokerMode mode = BrokerMode::kNone;
   std::uint32_t broker_uid = 0;
   std::int32_t gone_pid = 0;  // Of the broker this process used before, if that one ended.
+  bool handle = false;        // It was about a shareable handle, not about a key.
 };
 
 Error to_error(const wire::Refusal& refusal, const RefusalContext& context);
@@ -35,6 +37,9 @@ Error to_error(Reason reason, const std::array<std::uint64_t, 4>& numbers,
 
 // "import of key 1f0c..." for RefusalContext::what. Never the key itself.
 std::string what_with_key(std::string_view verb, const char* key);
+
+// "import of handle 1f0c...", or "... of a handle named by its token", which has no public name.
+std::string what_with_handle(std::string_view verb, const HandleName& name);
 
 // What a caller can branch on, for each reason.
 Errc errc_of(Reason reason);

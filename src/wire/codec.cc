@@ -8,8 +8,6 @@
 namespace hufu::wire {
 namespace {
 
-constexpr std::uint8_t kOverlongKey = 255;
-
 template <class T, std::size_t N>
 bool all_zero(const std::array<T, N>& values, std::size_t from = 0) {
   return std::all_of(values.begin() + static_cast<std::ptrdiff_t>(from), values.end(),
@@ -18,7 +16,8 @@ bool all_zero(const std::array<T, N>& values, std::size_t from = 0) {
 
 bool well_formed(const KeyText& key) {
   if (!all_zero(key.reserved)) return false;
-  if (key.length == kOverlongKey) return true;
+  if (key.length == kOverlongForm || key.length == kFabricForm) return true;
+  if (key.length == kTokenForm) return all_zero(key.text, sizeof(std::uint64_t));
   return key.length <= key.text.size() && all_zero(key.text, key.length);
 }
 
@@ -29,9 +28,11 @@ bool well_formed(const Hello& hello) {
 bool well_formed(const MintSpec& spec) {
   const auto page = page_size_of(spec.page);
   const bool may_be_hugetlb = page && *page != PageSize::k4KiB;
-  const std::uint32_t known = may_be_hugetlb ? std::uint32_t{kWantHugetlb} : 0U;
-  return page && (spec.flags & ~known) == 0 && spec.size != 0 &&
-         is_aligned(spec.size, bytes_of(*page));
+  const bool sparse = spec.flags == kSparse;
+  const bool flags_known = spec.flags == 0 || (spec.flags == kWantHugetlb && may_be_hugetlb) ||
+                           (sparse && page && *page != PageSize::k1GiB);
+  return page && flags_known && spec.size != 0 &&
+         is_aligned(spec.size, sparse ? kChargeUnit : bytes_of(*page));
 }
 
 bool well_formed(const Mint& mint) {
@@ -47,6 +48,12 @@ bool well_formed(const Mint& mint) {
 bool well_formed(const Export& request) {
   return request.reserved == 0 && (request.flags & ~std::uint32_t{kAnyProcess | kReadOnly}) == 0;
 }
+
+bool well_formed(const ExportHandle& request) {
+  return request.reserved == 0 && (request.flags & ~std::uint32_t{kAnyProcess | kReadOnly}) == 0;
+}
+
+bool well_formed(const Charge& charge) { return is_aligned(charge.bytes, kChargeUnit); }
 
 bool well_formed(const Withdraw& withdraw) { return well_formed(withdraw.key); }
 
@@ -152,6 +159,10 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
       return decode_body<Withdraw>(header, body);
     case Kind::kEndAll:
       return decode_body<EndAll>(header, body);
+    case Kind::kExportHandle:
+      return decode_body<ExportHandle>(header, body);
+    case Kind::kCharge:
+      return decode_body<Charge>(header, body);
     case Kind::kImport:
       return decode_body<Import>(header, body);
     case Kind::kClose:
@@ -221,6 +232,8 @@ bool well_formed(const ImportReply& reply) {
          !__builtin_add_overflow(reply.offset, reply.size, &end) && all_zero(reply.reserved);
 }
 
+bool well_formed(const ExportHandleReply& reply) { return reply.token != 0; }
+
 bool well_formed(const ListReply& reply) { return reply.state <= ShareState::kExporterGone; }
 
 bool well_formed(const Refusal& refusal) { return refusal.reason != 0 && refusal.reserved == 0; }
@@ -263,7 +276,7 @@ KeyText key_text(const char* text) {
   KeyText key{};
   const std::size_t length = ::strnlen(text, key.text.size() + 1);
   if (length > key.text.size()) {
-    key.length = kOverlongKey;
+    key.length = kOverlongForm;
     return key;
   }
   key.length = static_cast<std::uint8_t>(length);
@@ -272,8 +285,30 @@ KeyText key_text(const char* text) {
 }
 
 std::string_view view_of(const KeyText& key) {
-  if (key.length == kOverlongKey) return {};
+  if (key.length == kFabricForm) return {key.text.data(), key.text.size()};
+  if (key.length > key.text.size()) return {};
   return {key.text.data(), key.length};
+}
+
+KeyText text_of_token(std::uint64_t token) {
+  KeyText key{};
+  key.length = kTokenForm;
+  std::memcpy(key.text.data(), &token, sizeof(token));
+  return key;
+}
+
+std::optional<std::uint64_t> token_of(const KeyText& key) {
+  if (key.length != kTokenForm) return std::nullopt;
+  std::uint64_t token = 0;
+  std::memcpy(&token, key.text.data(), sizeof(token));
+  return token;
+}
+
+KeyText text_of_fabric(std::string_view sealed) {
+  KeyText key{};
+  key.length = kFabricForm;
+  std::copy_n(sealed.begin(), std::min(sealed.size(), key.text.size()), key.text.begin());
+  return key;
 }
 
 }  // namespace hufu::wire

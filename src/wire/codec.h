@@ -72,7 +72,7 @@ Frame encode(Kind kind, std::uint16_t flags, std::uint64_t request, const Batch<
 
 using RequestBody = std::variant<Hello, Attach, Watch, Mint, Free, Export, Withdraw, Import, Close,
                                  ListPid, ListProcess, Stat, Report, List, Usage, Bye, EndAll,
-                                 Batch<Export>, Batch<Import>, Batch<Close>>;
+                                 ExportHandle, Charge, Batch<Export>, Batch<Import>, Batch<Close>>;
 
 struct Request {
   std::uint64_t id = 0;
@@ -108,6 +108,7 @@ bool well_formed(const HelloReply& reply);
 bool well_formed(const MintReply& reply);
 bool well_formed(const ImportReply& reply);
 bool well_formed(const ListReply& reply);
+bool well_formed(const ExportHandleReply& reply);
 bool well_formed(const Refusal& refusal);
 template <class T>
 bool well_formed(const T&) {
@@ -187,6 +188,12 @@ std::optional<Refusal> decode_unnumbered(std::span<const std::byte> packet);
 
 // A C string as a KeyText: at most 65 bytes of it are looked at.
 KeyText key_text(const char* text);
+// Of a key or a handle's sealed key; empty for what is neither.
 std::string_view view_of(const KeyText& key);
+
+KeyText text_of_token(std::uint64_t token);
+std::optional<std::uint64_t> token_of(const KeyText& key);
+// `sealed` has at most 64 characters.
+KeyText text_of_fabric(std::string_view sealed);
 
 }  // namespace hufu::wire

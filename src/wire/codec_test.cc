@@ -101,7 +101,7 @@ TEST(DecodeRequest, OnlyBlocksOfHugePagesMayBeHugetlb) {
   Mint mint = two_blocks();
   mint.specs[1].flags = kWantHugetlb;
   EXPECT_TRUE(accepted(frame_of(mint)));
-  mint.specs[1].flags = 2;
+  mint.specs[1].flags = 4;
   EXPECT_FALSE(accepted(frame_of(mint)));
   mint.specs[1].flags = 0;
   mint.specs[0].flags = kWantHugetlb;
@@ -222,6 +222,53 @@ TEST(DecodeReply, AnImportThatWrapsIsNoAnswer) {
   EXPECT_FALSE(decode_reply<Import>(frame.view(), 9).has_value());
   reply.offset = 0;
   EXPECT_TRUE(decode_reply<Import>(encode(Kind::kImport, kReply, 9, reply).view(), 9).has_value());
+}
+
+TEST(KeyForms, HaveOneTextEach) {
+  const auto accepts = [](const KeyText& key) { return accepted(frame_of(Withdraw{.key = key})); };
+  KeyText token = text_of_token(0x1122334455667788);
+  EXPECT_EQ(token_of(token), 0x1122334455667788U);
+  EXPECT_TRUE(view_of(token).empty()) << "no text at all";
+  EXPECT_TRUE(accepts(token));
+  for (std::size_t i = sizeof(std::uint64_t); i < token.text.size(); ++i) {
+    token.text[i] = 'x';
+    EXPECT_FALSE(accepts(token)) << i;
+    token.text[i] = 0;
+  }
+  KeyText fabric = text_of_fabric("abc");
+  EXPECT_TRUE(accepts(fabric));
+  EXPECT_EQ(view_of(fabric).size(), fabric.text.size()) << "whatever it is, the broker judges it";
+  EXPECT_FALSE(token_of(fabric));
+  for (const int form : {65, 128, 252}) {
+    fabric.length = static_cast<std::uint8_t>(form);
+    EXPECT_FALSE(accepts(fabric)) << form;
+    EXPECT_TRUE(view_of(fabric).empty()) << form;
+  }
+}
+
+TEST(SparseMint, IsOfChargeUnitsAndNothingElse) {
+  const auto accepts = [](const MintSpec& spec) {
+    Mint mint{};
+    mint.count = 1;
+    mint.specs[0] = spec;
+    return accepted(frame_of(mint));
+  };
+  EXPECT_TRUE(accepts({.size = kChargeUnit, .page = 4096, .flags = kSparse}));
+  EXPECT_TRUE(accepts({.size = 3 * kChargeUnit, .page = 2 * kMiB, .flags = kSparse}));
+  EXPECT_FALSE(accepts({.size = 4096, .page = 4096, .flags = kSparse}));
+  EXPECT_FALSE(accepts({.size = kGiB, .page = kGiB, .flags = kSparse}));
+  EXPECT_FALSE(accepts({.size = kChargeUnit, .page = 2 * kMiB, .flags = kSparse | kWantHugetlb}));
+  EXPECT_FALSE(accepts({.size = kChargeUnit, .page = 2 * kMiB, .flags = 4}));
+}
+
+TEST(HandleRequests, AskForWhatThereIs) {
+  EXPECT_TRUE(accepted(frame_of(ExportHandle{.block = 1, .flags = kAnyProcess | kReadOnly})));
+  EXPECT_FALSE(accepted(frame_of(ExportHandle{.block = 1, .flags = kHandle})));
+  EXPECT_FALSE(accepted(frame_of(ExportHandle{.block = 1, .flags = 0, .reserved = 1})));
+  EXPECT_FALSE(accepted(frame_of(Export{.block = 1, .size = 1, .flags = kHandle})));
+  EXPECT_TRUE(accepted(frame_of(Charge{.block = 1, .bytes = 0})));
+  EXPECT_FALSE(accepted(frame_of(Charge{.block = 1, .bytes = kChargeUnit + 1})));
+  EXPECT_FALSE(accepted(frame_of(Charge{.block = 1, .bytes = kChargeUnit}, kOneWay)));
 }
 
 }  // namespace

@@ -169,6 +169,20 @@ std::vector<Said> the_session() {
   exported.share = kShare;
   reply("export_reply", 3, exported, Export{});
 
+  ask("export_handle_request", 12,
+      ExportHandle{.block = kBlock + 1, .flags = kReadOnly, .reserved = 0});
+  constexpr std::uint64_t kToken = 0x1f2e3d4c5b6a7988;
+  ExportHandleReply handle{};
+  std::copy(kKey.begin(), kKey.end(), handle.key.begin());
+  handle.public_id = kPublicId;
+  handle.share = kShare + 1;
+  handle.token = kToken;
+  reply("export_handle_reply", 12, handle, ExportHandle{});
+  ask("import_token_request", 6, Import{.key = text_of_token(kToken), .access = 0, .flags = 0});
+  ask("import_fabric_request", 7, Import{.key = text_of_fabric(kKey), .access = 0, .flags = 0});
+  ask("charge_request", 13, Charge{.block = kBlock + 2, .bytes = 3 * kChargeUnit});
+  reply("charge_reply", 13, ChargeReply{.charged = 3 * kChargeUnit}, Charge{});
+
   ListPid list{};
   list.key = key;
   list.count = 1;
@@ -341,6 +355,8 @@ std::map<std::string, Kind> every_kind() {
       {"USAGE", Kind::kUsage},
       {"END_ALL", Kind::kEndAll},
       {"LIST_PROCESS", Kind::kListProcess},
+      {"EXPORT_HANDLE", Kind::kExportHandle},
+      {"CHARGE", Kind::kCharge},
       {"EXPORT_BATCH", Kind::kExportBatch},
       {"IMPORT_BATCH", Kind::kImportBatch},
       {"CLOSE_BATCH", Kind::kCloseBatch},
@@ -467,6 +483,15 @@ std::vector<Layout> every_layout() {
       {"ExportReply",
        sizeof(ExportReply),
        {FIELD(ExportReply, key), FIELD(ExportReply, public_id), FIELD(ExportReply, share)}},
+      {"ExportHandle",
+       sizeof(ExportHandle),
+       {FIELD(ExportHandle, block), FIELD(ExportHandle, flags), FIELD(ExportHandle, reserved)}},
+      {"ExportHandleReply",
+       sizeof(ExportHandleReply),
+       {FIELD(ExportHandleReply, key), FIELD(ExportHandleReply, public_id),
+        FIELD(ExportHandleReply, share), FIELD(ExportHandleReply, token)}},
+      {"Charge", sizeof(Charge), {FIELD(Charge, block), FIELD(Charge, bytes)}},
+      {"ChargeReply", sizeof(ChargeReply), {FIELD(ChargeReply, charged)}},
       {"Withdraw", sizeof(Withdraw), {FIELD(Withdraw, key)}},
       {"EndAll", sizeof(EndAll), {FIELD(EndAll, block)}},
       {"Import", sizeof(Import), {FIELD(Import, key), FIELD(Import, access), FIELD(Import, flags)}},

@@ -50,8 +50,10 @@ enum class Kind : std::uint16_t {
   kExportBatch = 17,
   kImportBatch = 18,
   kCloseBatch = 19,
-  kListProcess = 20,  // Adds a process to an export's whitelist, by its inode.
-  kEndAll = 21,       // Ends all exports of a block, which its owner goes on using for a while.
+  kListProcess = 20,   // Adds a process to an export's whitelist, by its inode.
+  kEndAll = 21,        // Ends all exports of a block, which its owner goes on using for a while.
+  kExportHandle = 22,  // A token and a key for a whole block: a shareable handle.
+  kCharge = 23,        // How much of a sparse block is in use from now on.
 };
 
 enum Flag : std::uint16_t {
@@ -70,9 +72,16 @@ struct Header {
 };
 
 // A key as the user handed it over, good or bad: judging it is the broker's business, so that a
-// bad one is recorded too. Length 255 stands for "longer than a key can be".
+// bad one is recorded too. A shareable handle takes a key's place wherever one is asked for, and
+// opens nothing but a handle's export, as a key opens nothing but a key's: `length` says which.
+enum KeyForm : std::uint8_t {
+  kFabricForm = 253,    // A handle's sealed key: `text` is its 64 characters.
+  kTokenForm = 254,     // A handle's token: in the first 8 bytes of `text`, the rest is zero.
+  kOverlongForm = 255,  // Longer than a key can be.
+};
+
 struct KeyText {
-  std::uint8_t length;
+  std::uint8_t length;  // Of a key: 0..64; else a KeyForm.
   std::array<std::uint8_t, 7> reserved;
   std::array<char, 64> text;  // Zero behind `length`.
 };
@@ -160,12 +169,16 @@ enum MintFlag : std::uint32_t {
   // Of reserved huge pages (hugetlb) if the machine has enough available. The reply says what it
   // became.
   kWantHugetlb = 1,
+  // Charged by use and not by size: nothing at first, then what CHARGE says. Of any page but 1 GiB,
+  // a multiple of kChargeUnit, never hugetlb.
+  kSparse = 2,
 };
+inline constexpr std::uint64_t kChargeUnit = std::uint64_t{2} << 20;
 
 struct MintSpec {
   std::uint64_t size;   // Bytes, a multiple of `page`.
   std::uint32_t page;   // 4096, 2 MiB or 1 GiB.
-  std::uint32_t flags;  // MintFlag; only with a page of 2 MiB or more.
+  std::uint32_t flags;  // MintFlag
 };
 
 struct Mint {
@@ -191,6 +204,8 @@ struct Free {
 enum ExportFlag : std::uint32_t {
   kAnyProcess = 1,  // No whitelist (ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION).
   kReadOnly = 2,    // Importers may read, enforced by the kernel.
+  // Only in what the broker tells: the export is EXPORT_HANDLE's. No request has it.
+  kHandle = 4,
 };
 
 struct Export {
@@ -206,6 +221,33 @@ struct ExportReply {
   std::array<char, 64> key;
   std::array<std::uint8_t, 16> public_id;
   std::uint64_t share;  // The export's number in records; says nothing to anybody else.
+};
+
+// The whole block; it has one handle at a time.
+struct ExportHandle {
+  std::uint64_t block;
+  std::uint32_t flags;  // ExportFlag: kAnyProcess, kReadOnly.
+  std::uint32_t reserved;
+};
+
+// Token and key name the same export: the token is short and tells nothing, the key is for who
+// wants a sealed structure. Both die with the export.
+struct ExportHandleReply {
+  std::array<char, 64> key;
+  std::array<std::uint8_t, 16> public_id;
+  std::uint64_t share;
+  std::uint64_t token;  // Not 0, and no other living export's.
+};
+
+// Of a sparse block, in place of what was said before. More must be said before it is used, and may
+// be refused for want of memory; less, after it was given back.
+struct Charge {
+  std::uint64_t block;
+  std::uint64_t bytes;  // A multiple of kChargeUnit, at most the block's size.
+};
+
+struct ChargeReply {
+  std::uint64_t charged;  // More than was said when the file has more memory than that.
 };
 
 struct Withdraw {
@@ -375,6 +417,10 @@ static_assert(Body<MintReply> && sizeof(MintReply) == 80);
 static_assert(Body<Free> && sizeof(Free) == 8);
 static_assert(Body<Export> && sizeof(Export) == 40);
 static_assert(Body<ExportReply> && sizeof(ExportReply) == 88);
+static_assert(Body<ExportHandle> && sizeof(ExportHandle) == 16);
+static_assert(Body<ExportHandleReply> && sizeof(ExportHandleReply) == 96);
+static_assert(Body<Charge> && sizeof(Charge) == 16);
+static_assert(Body<ChargeReply> && sizeof(ChargeReply) == 8);
 static_assert(Body<Withdraw> && sizeof(Withdraw) == 72);
 static_assert(Body<EndAll> && sizeof(EndAll) == 8);
 static_assert(Body<Import> && sizeof(Import) == 80);
@@ -417,6 +463,16 @@ template <>
 struct Protocol<Export> {
   static constexpr Kind kKind = Kind::kExport;
   using Reply = ExportReply;
+};
+template <>
+struct Protocol<ExportHandle> {
+  static constexpr Kind kKind = Kind::kExportHandle;
+  using Reply = ExportHandleReply;
+};
+template <>
+struct Protocol<Charge> {
+  static constexpr Kind kKind = Kind::kCharge;
+  using Reply = ChargeReply;
 };
 template <>
 struct Protocol<Withdraw> {
