@@ -331,6 +331,7 @@ class Function {
 Table device_memory_cases();
 Table host_memory_cases();
 Table copy_cases();
+Table task_cases();
 Table ipc_cases();
 
 }  // namespace hufu::conformance
