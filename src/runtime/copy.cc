@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/bulk_copy.h"
+
 namespace hufu::runtime {
 namespace {
 
@@ -105,7 +107,7 @@ Result<void> copy(Runtime& runtime, void* to, std::uint64_t room, const void* fr
   if (to == from) return {};
   const Streams::Lane lane(runtime.streams());
   if (auto good = check_copy(runtime, to, count, from, count, kind); !good) return good.error();
-  std::memmove(to, from, count);
+  copy_bytes(to, from, count);
   return {};
 }
 

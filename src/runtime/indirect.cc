@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "runtime/bulk_copy.h"
+
 namespace hufu::runtime {
 namespace {
 
@@ -14,7 +16,7 @@ std::int32_t copy_if_good(Runtime& runtime, std::uint64_t to, std::uint64_t from
   // NOLINTEND(performance-no-int-to-ptr)
   const auto good = check_copy(runtime, target, count, source, count, CopyKind::kDeviceToDevice);
   if (!good) return kNoCopy;
-  std::memmove(target, source, count);
+  copy_bytes(target, source, count);
   return 0;
 }
 

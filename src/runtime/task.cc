@@ -12,11 +12,11 @@ void copy_rows(const Rows& rows) {
   auto* to = static_cast<std::byte*>(rows.to);
   const auto* from = static_cast<const std::byte*>(rows.from);
   if (rows.width == rows.to_pitch && rows.width == rows.from_pitch) {
-    std::memmove(to, from, rows.width * rows.height);
+    copy_bytes(to, from, rows.width * rows.height);
     return;
   }
   for (std::uint64_t row = 0; row < rows.height; ++row) {
-    std::memmove(to, from, rows.width);
+    copy_bytes(to, from, rows.width);
     to += rows.to_pitch;
     from += rows.from_pitch;
   }
@@ -24,7 +24,7 @@ void copy_rows(const Rows& rows) {
 
 void copy_pieces(const std::vector<Piece>& pieces) {
   for (const Piece& piece : pieces)
-    std::memmove(piece.to, piece.from, piece.count);
+    copy_bytes(piece.to, piece.from, piece.count);
 }
 
 }  // namespace hufu::runtime

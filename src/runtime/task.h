@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/bulk_copy.h"
+
 namespace hufu::runtime {
 
 class Runtime;
@@ -105,7 +107,7 @@ std::int32_t perform(const DescribedTask& task);
 // 0, or the code with which it failed.
 inline std::int32_t perform(const Task& task) {
   if (const auto* copy = std::get_if<CopyTask>(&task)) {
-    std::memmove(copy->to, copy->from, copy->count);
+    copy_bytes(copy->to, copy->from, copy->count);
   } else if (const auto* fill = std::get_if<FillTask>(&task)) {
     std::memset(fill->to, fill->value, fill->count);
   } else if (const auto* host = std::get_if<HostTask>(&task)) {
