@@ -43,7 +43,8 @@ constexpr std::optional<std::uint64_t> round_up(std::uint64_t n, std::uint64_t p
   return (n + power_of_two - 1) & ~(power_of_two - 1);
 }
 
-// May a process that holds this memory change it?
-enum class Access : std::uint8_t { kReadOnly = 1, kReadWrite = 3 };
+// What may a process that holds this memory do with it?
+// kNone: mapped, and not to be touched yet.
+enum class Access : std::uint8_t { kNone = 0, kReadOnly = 1, kReadWrite = 3 };
 
 }  // namespace hufu

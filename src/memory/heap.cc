@@ -175,9 +175,13 @@ Result<Retired> Heap::retire(const void* pointer) {
     case RegionKind::kHost:
       return fail(Errc::kInvalidValue, Reason::kNone,
                   "address {:#x} is host memory; free it with aclrtFreeHost", address);
+    case RegionKind::kMapped:
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "address {:#x} is physical memory that the program mapped; end it with "
+                  "aclrtUnmapMem({:#x}) and aclrtFreePhysical",
+                  address, region->base);
     case RegionKind::kRegistered:
     case RegionKind::kManaged:
-    case RegionKind::kMapped:
     case RegionKind::kPool:
       break;  // Nothing makes these yet.
   }

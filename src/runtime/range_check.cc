@@ -44,6 +44,12 @@ Result<Found> check_range(Runtime& runtime, const void* pointer, std::uint64_t c
                 "lie there",
                 count, address, region->base, region->end(), region->end() - address);
   }
+  if (region->access == Access::kNone) {
+    return fail(Errc::kRefused, Reason::kNone,
+                "address {:#x} lies in [{:#x}, {:#x}), which was mapped without access; call "
+                "aclrtMemSetAccess first",
+                address, region->base, region->end());
+  }
   if (use == Use::kWrite && region->access == Access::kReadOnly) {
     return fail(Errc::kRefused, Reason::kReadOnlyExport,
                 "address {:#x} lies in [{:#x}, {:#x}), which was imported read-only; copy the data "

@@ -79,6 +79,8 @@ Runtime::Runtime(Parts parts)
       contexts_(parts.devices),
       streams_(deferred_),
       heap_(*source_, parts.devices, parts.huge_pages),
+      physical_(*source_, heap_, parts.huge_pages),
+      reservations_(heap_.registry()),
       sharing_(heap_, *client_),
       handles_(*client_) {
   static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
@@ -172,6 +174,14 @@ Result<void> Runtime::close(const char* key) {
   if (!*closing) return {};
   const int device = static_cast<int>((*closing)->import().device);
   deferred_.end_after(streams_.under_way(device), std::move(**closing));
+  return {};
+}
+
+Result<void> Runtime::unmap(void* pointer) {
+  auto leaving = reservations_.unmap(pointer);
+  if (!leaving) return leaving.error();
+  const int device = leaving->device();
+  deferred_.end_after(streams_.under_way(device), std::move(*leaving));
   return {};
 }
 

@@ -7,6 +7,7 @@
 //
 //   Runtime ── Contexts, Streams           which device, in which order
 //      ├────── Deferred                    what ended, and waits for work that may still use it
+//      ├────── PhysicalMemory, Reservations   memory that the program maps itself
 //      ├────── Heap ── PageSource          LocalSource, or the broker through BrokerSource
 //      └────── Sharing ── share::Imports ── share::Client ── the broker
 //
@@ -24,6 +25,8 @@
 #include "base/result.h"
 #include "memory/heap.h"
 #include "memory/host_memory.h"
+#include "memory/physical.h"
+#include "memory/reservations.h"
 #include "memory/source.h"
 #include "runtime/contexts.h"
 #include "runtime/deferred.h"
@@ -51,6 +54,8 @@ class Runtime {
   Streams& streams() { return streams_; }
   const Deferred& deferred() const { return deferred_; }
   memory::Heap& heap() { return heap_; }
+  memory::PhysicalMemory& physical() { return physical_; }
+  memory::Reservations& reservations() { return reservations_; }
   Sharing& sharing() { return sharing_; }
   share::Handles& handles() { return handles_; }
   memory::PageSource& source() { return *source_; }
@@ -70,6 +75,7 @@ class Runtime {
   // that was queued before is over.
   Result<void> deallocate(const void* pointer);
   Result<void> close(const char* key);
+  Result<void> unmap(void* pointer);
   static Result<void> deallocate_host(const void* pointer);
 
   // Waits for the work of what it ends, as long as that gets on (HUFU_TIMEOUT_MS).
@@ -92,6 +98,8 @@ class Runtime {
   Deferred deferred_;
   Streams streams_;
   memory::Heap heap_;
+  memory::PhysicalMemory physical_;
+  memory::Reservations reservations_;
   Sharing sharing_;
   share::Handles handles_;
 };
