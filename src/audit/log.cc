@@ -126,8 +126,8 @@ Result<void> Log::take_up(const std::vector<std::uint64_t>& numbers) {
   }
   auto file = open_segment(directory_, last, true);
   if (!file) return file.error();
-  file_ = std::make_shared<UniqueFd>(std::move(*file));
   slots_ = verdict.header->segment_bytes / kRecordBytes;
+  use(std::move(*file));
   slot_ = verdict.records + 1;
   if (verdict.torn_tail) {
     const std::size_t offset = verdict.bad_slot * kRecordBytes;
@@ -245,14 +245,36 @@ Result<void> Log::write(std::span<Record> records, const Times& times) {
     std::ranges::copy(record.chain, slots[i].begin() + at::kChain);
     link = {.head = record.chain, .next_seq = record.seq + 1};
   }
-  const auto bytes = std::as_bytes(std::span(slots).first(records.size()));
-  if (auto done = write_at(file_->get(), slot_ * kRecordBytes, bytes); !done) {
+  if (auto done = put(std::span(slots).first(records.size())); !done) {
     failure_ = done.error();
     return *failure_;
   }
   link_ = link;
   slot_ += records.size();
   return {};
+}
+
+Result<void> Log::put(std::span<const Bytes256> slots) {
+  const std::size_t offset = slot_ * kRecordBytes;
+  if (!mapped_) return write_at(file_->get(), offset, std::as_bytes(slots));
+  // One after the other: a death in between leaves whole records and the remains of one, as a write
+  // does, and never a gap.
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (auto done = mapped_.store(offset + i * kRecordBytes, slots[i]); !done) {
+      return failed_store(directory_, kept_.back().number, done.error().sys_errno);
+    }
+  }
+  return {};
+}
+
+void Log::use(UniqueFd file) {
+  mapped_ = {};
+  if (options_.mapped) {
+    if (auto mapped = os::MappedFile::map(file.get(), slots_ * kRecordBytes)) {
+      mapped_ = std::move(*mapped);
+    }
+  }
+  file_ = std::make_shared<UniqueFd>(std::move(file));
 }
 
 Result<void> Log::rotate(const Times& times) {
@@ -311,9 +333,9 @@ Result<void> Log::begin_segment(std::uint64_t number, const Times& times) {
   if (auto done = write_at(spare_.get(), 0, encode(header)); !done) return done.error();
   if (auto done = rename_spare(directory_, number); !done) return done.error();
   if (file_) unsynced_.push_back(std::move(file_));
-  file_ = std::make_shared<UniqueFd>(std::move(spare_));
   directory_unsynced_ = true;
   slots_ = options_.segment_bytes / kRecordBytes;
+  use(std::move(spare_));
   slot_ = 1;
   link_.head = header.chain;
   kept_.push_back({.number = number,

@@ -6,11 +6,12 @@
 // it can rely on the record surviving the death of this process (not yet a power cut: that is what
 // sync() adds). What cannot be recorded is not granted: when append() fails, the caller refuses.
 //
-// A record's write can fail only if the disk itself does, because segments are made of zeros ahead
-// of time. Then the log has failed for ever: nothing is retried, every later append says why. That
-// no further segment can be made is another matter: grants are refused as soon as the reserve at
-// the end of the last segment is reached, denials and closes still get what is left, and it mends
-// itself when there is space again.
+// A record is stored into the mapped segment, or written where that cannot be mapped. Either can
+// fail only if the disk itself does, because segments are made of zeros ahead of time. Then the log
+// has failed for ever: nothing is retried, every later append says why. That no further segment can
+// be made is another matter: grants are refused as soon as the reserve at the end of the last
+// segment is reached, denials and closes still get what is left, and it mends itself when there is
+// space again.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "os/mapped_file.h"
 
 namespace hufu::audit {
 
@@ -40,6 +42,9 @@ class Log {
     std::string version;
     bool volatile_home = false;  // A reboot or logout deletes the directory.
     bool accept_damage = false;  // Go on after a corruption; recorded in START.
+    // Records are stored into the mapped segment, which costs no system call; where a file system
+    // cannot map, or if this is false, they are written.
+    bool mapped = true;
     std::uint32_t segment_bytes = kSegmentBytes;
     std::uint64_t keep_bytes = 64 * kMiB;
     std::uint64_t keep_ns = std::uint64_t{30} * 24 * 3600 * 1'000'000'000;
@@ -97,6 +102,9 @@ class Log {
   Result<void> rotate(const Times& times);
   Rotate plan_rotation(const Times& times) const;
   Result<void> write(std::span<Record> records, const Times& times);
+  Result<void> put(std::span<const Bytes256> slots);
+  // Takes the file of the segment that is written from now on.
+  void use(UniqueFd file);
   Result<void> record_clock_step(const Times& times);
   Result<void> make_room(bool for_grants, const Times& times);
 
@@ -112,6 +120,7 @@ class Log {
   Link link_;
   std::deque<Kept> kept_;           // The last one is being written.
   std::shared_ptr<UniqueFd> file_;  // Shared with a sync() that is under way.
+  os::MappedFile mapped_;           // Of it; empty where records are written.
   std::size_t slot_ = 0;            // The next one to be written,
   std::size_t slots_ = 0;           // of so many.
   UniqueFd spare_;

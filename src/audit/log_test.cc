@@ -4,6 +4,8 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -401,7 +403,9 @@ TEST(LogRecovery, ATruncatedFileIsDamage) {
 
 TEST(LogFailure, AFailedWriteFailsTheLogForEverAndTearsNothing) {
   const TemporaryDirectory home;
-  auto log = Log::open(begin_fixed_log(home.path()));
+  auto options = begin_fixed_log(home.path());
+  options.mapped = false;  // A store does not meet this limit.
+  auto log = Log::open(options);
   ASSERT_TRUE(log) << log.error().what();
   append_events(*log, 3);
 
@@ -424,6 +428,62 @@ TEST(LogFailure, AFailedWriteFailsTheLogForEverAndTearsNothing) {
   EXPECT_FALSE(log->sync());
   const Verdict verdict = verify_directory(home.path());
   EXPECT_EQ(verdict.status, Status::kOk) << verdict.what;
+  EXPECT_EQ(verdict.records, 4U);
+}
+
+TEST(LogFailure, ASegmentCutShortUnderItsWriterFailsTheLogForEver) {
+  const TemporaryDirectory home;
+  auto options = begin_fixed_log(home.path());
+  options.segment_bytes = 8 * kKiB;
+  auto log = Log::open(options);
+  ASSERT_TRUE(log) << log.error().what();
+  append_events(*log, 14);  // With the header and START: the first page.
+  std::filesystem::resize_file(segment_path(home.path(), 1), 4 * kKiB);
+
+  Record grant = test::refused_import(14);
+  grant.type = Type::kImport;
+  grant.outcome = Outcome::kAllow;
+  const auto first = log->append(grant);
+  ASSERT_FALSE(first);
+  EXPECT_EQ(first.error().reason, Reason::kAuditFailed);
+  EXPECT_NE(first.error().what().find("segment 1"), std::string_view::npos);
+  EXPECT_EQ(log->state(), Log::State::kFailed);
+  std::filesystem::resize_file(segment_path(home.path(), 1), 8 * kKiB);
+  EXPECT_FALSE(log->append(grant)) << "the page is there again, the failure stays";
+}
+
+TEST(Log, WrittenAndStoredItIsTheSameLog) {
+  std::vector<test::Bytes> logs;
+  for (const bool mapped : {false, true}) {
+    const TemporaryDirectory home;
+    test::g_clock_ticks = 0;
+    auto options = begin_fixed_log(home.path());
+    options.mapped = mapped;
+    auto log = Log::open(options);
+    ASSERT_TRUE(log) << log.error().what();
+    append_events(*log, 20);
+    ASSERT_TRUE(log->stop());
+    logs.push_back(read_file(segment_path(home.path(), 1)));
+    logs.push_back(read_file(segment_path(home.path(), 2)));
+  }
+  EXPECT_EQ(logs[0], logs[2]);
+  EXPECT_EQ(logs[1], logs[3]);
+}
+
+// What was stored when the process is killed, with nothing flushed, is in the file.
+TEST(Log, ARecordSurvivesTheDeathOfItsWriter) {
+  const TemporaryDirectory home;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto log = Log::open(begin_fixed_log(home.path()));
+    if (log) append_events(*log, 3);
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  const Verdict verdict = verify_directory(home.path());
+  EXPECT_EQ(verdict.status, Status::kEndsEarly) << verdict.what;
   EXPECT_EQ(verdict.records, 4U);
 }
 

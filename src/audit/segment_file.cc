@@ -282,6 +282,13 @@ Result<void> write_at(int fd, std::uint64_t offset, std::span<const std::byte> b
   return {};
 }
 
+Error failed_store(const Directory& directory, std::uint64_t number, int sys_errno) {
+  return audit_errno(
+      fmt::format("audit log {}: cannot write to segment {}: it was cut short, or its disk failed",
+                  directory.path, number),
+      sys_errno);
+}
+
 Result<void> flush(int fd) {
   // Not retried, also not on EINTR: after a failed flush the kernel may have dropped what it could
   // not write, and a second call would report a success that never was.

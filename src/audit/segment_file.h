@@ -1,6 +1,7 @@
 #pragma once
 
-// The log's directory and files: every system call that src/audit makes.
+// The log's directory and files: every system call that src/audit makes, but for the mapping that
+// records are stored through (os/mapped_file.h).
 //
 //   DIR/                      0700, owned by the writer
 //     lock                    held (open file description lock) by the one process that writes
@@ -60,6 +61,8 @@ Result<UniqueFd> open_segment(const Directory& directory, std::uint64_t number, 
 Result<std::size_t> read_at(int fd, std::uint64_t offset, std::span<std::byte> buffer);
 Result<std::vector<std::byte>> read_segment(const Directory& directory, std::uint64_t number);
 Result<void> write_at(int fd, std::uint64_t offset, std::span<const std::byte> bytes);
+// The error of a store into a mapped segment that the kernel could not carry out.
+Error failed_store(const Directory& directory, std::uint64_t number, int sys_errno);
 Result<void> flush(int fd);  // fdatasync; for a directory, what was made and renamed in it.
 
 struct Times {

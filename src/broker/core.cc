@@ -30,7 +30,7 @@ std::uint64_t digest_of(std::span<const std::byte> packet, const DigestKey& key)
 bool try_leases() {
   const auto file = os::make_memfd("hufu-probe", bytes_of(PageSize::k4KiB), os::Backing::kShmem);
   if (!file) return false;
-  const auto probe = os::HolderProbe::open(file->get());
+  const auto probe = os::HolderProbe::open(file->get(), Access::kReadWrite);
   if (!probe) return false;
   const auto alone = probe->held();
   const auto reader = os::reopen(file->get(), Access::kReadOnly);

@@ -84,6 +84,10 @@ class Core {
   // How long until the next of them is due at the latest; nothing when none waits.
   std::optional<std::chrono::nanoseconds> next_due_in() const;
 
+  // What can wait until nobody asks for anything: files for importers to come are opened.
+  bool has_spare_work() const { return !wanted_.empty(); }
+  void do_spare_work();
+
   // Sessions that ended inside handle() because their process said HELLO again; the server closes
   // their sockets.
   std::vector<SessionId> take_superseded();
@@ -141,7 +145,7 @@ class Core {
   struct Found {
     Share* share = nullptr;
     policy::Verdict verdict;
-    audit::Id128 key_id{};
+    audit::Id128 key_id{};  // Of a key without a share; else describe() knows it.
   };
   Found find(const wire::KeyText& text);
   policy::ShareFacts facts_of(const Share& share, const Block& block,
@@ -178,6 +182,10 @@ class Core {
   void release(Session& session, Share& share, std::span<const audit::Record> claim);
   std::optional<audit::Record> proof_of_release(const Session& session, const Share& share,
                                                 Block& block);
+  // A file for an importer: the one opened ahead, or a fresh one.
+  Result<UniqueFd> take_file(Block& block, Access access);
+  bool open_ahead(Block& block);
+  void want_ahead(const Block& block);
   // To whoever watches the share and has an agent.
   void tell(const Share& share, wire::EventKind what);
   wire::ListReply listing_of(const Share& share);
@@ -205,7 +213,8 @@ class Core {
   std::unordered_map<SessionId, SessionId> agents_;  // Agent connection to its session.
   DigestKey digest_key_;
   bool leases_work_;            // Tried once, at start.
-  std::deque<BlockId> probed_;  // Those that may have a probe, oldest first.
+  std::deque<BlockId> ahead_;   // Blocks that have a file opened ahead, oldest first.
+  std::deque<BlockId> wanted_;  // Those that shall get one when there is nothing to do.
   os::PublishedMemory life_;
 };
 

@@ -133,6 +133,7 @@ Core::Shared Core::share_range(Asking& asking, const wire::Export& request) {
   Shared made;
   made.share = &ledger_.add_share(asking.session, *block, std::move(share));
   made.key = text_of(key);
+  want_ahead(*block);
   return made;
 }
 
@@ -144,13 +145,13 @@ Core::Found Core::find(const wire::KeyText& text) {
     return found;
   }
   const bool handle = text.length == wire::kFabricForm;
+  const auto key = key_from(wire::view_of(text));
   const auto nothing = [&](Reason reason, std::uint64_t number = 0) {
     found.verdict = handle ? no(Reason::kHandleUnknown, 1) : no(reason, number);
+    if (key) found.key_id = audit::key_id(*key);
     return found;
   };
-  const auto key = key_from(wire::view_of(text));
   if (!key) return nothing(Reason::kKeyMalformed, text.length);
-  found.key_id = audit::key_id(*key);
   const auto contents = seal_.open(*key);
   // A handle's key opens as a handle only, and another one never.
   const bool fits = contents && ((contents->flags & wire::kHandle) != 0) == handle;

@@ -8,15 +8,15 @@
 namespace hufu::broker {
 namespace {
 
-// A block's probe stays open from one release to the next, because opening it costs more than
-// asking; so many blocks' at most, as each is a descriptor.
-constexpr std::size_t kProbesKept = 32;
+// A block's file opened ahead is a descriptor each; so many at most, of the broker's own 512.
+constexpr std::size_t kMostAhead = 128;
+constexpr std::size_t kOpenedAtOnce = 16;
 
 }  // namespace
 
 Answer Core::answer(Asking& asking, const wire::Import& import) {
   Session& session = asking.session;
-  Found found = find(import.key);
+  const Found found = find(import.key);
   audit::Record record =
       record_of(audit::Type::kImport, audit::Outcome::kAllow, session, asking.request);
   record.key_id = found.key_id;
@@ -34,15 +34,9 @@ Answer Core::answer(Asking& asking, const wire::Import& import) {
   if (!decided.verdict.allowed()) {
     return refuse(asking, audit::Type::kImport, decided.verdict, record);
   }
-  const auto file = os::facts_of(block.fd.get());
-  if (!file) return refuse_system(asking, audit::Type::kImport, file.error());
-  if (file->size < share.range.offset + share.range.size) {
-    return refuse(
-        asking, audit::Type::kImport,
-        no(Reason::kOutOfRange, share.range.offset, share.range.size, file->size, file->size),
-        record);
-  }
-  auto fd = os::reopen(block.fd.get(), decided.access);
+  // The file has the range: decide_export() saw to that, and it was sealed against shrinking before
+  // anybody else had it.
+  auto fd = take_file(block, decided.access);
   if (!fd) return refuse_system(asking, audit::Type::kImport, fd.error());
 
   const bool repeat = session.held.contains(share.id);
@@ -138,17 +132,8 @@ void Core::release(Session& session, Share& share, std::span<const audit::Record
 std::optional<audit::Record> Core::proof_of_release(const Session& session, const Share& share,
                                                     Block& block) {
   if (!leases_work_) return std::nullopt;  // Then the records claim no more than the importer did.
-  if (!block.probe) {
-    auto probe = os::HolderProbe::open(block.fd.get());
-    if (!probe) return std::nullopt;
-    block.probe = std::move(*probe);
-    probed_.push_back(block.id);
-    if (probed_.size() > kProbesKept) {
-      if (Block* oldest = ledger_.block(probed_.front())) oldest->probe.reset();
-      probed_.pop_front();
-    }
-  }
-  const auto held = block.probe->held();
+  if (!block.ahead && !open_ahead(block)) return std::nullopt;
+  const auto held = block.ahead->held();
   if (!held) return std::nullopt;
   // Whoever may open the inode by its mode may keep an O_PATH descriptor, which no lease sees: the
   // inode's own user, and root. Only of others is silence a proof.
@@ -161,6 +146,46 @@ std::optional<audit::Record> Core::proof_of_release(const Session& session, cons
   describe(record, share, block);
   record.refs_after -= 1;
   return record;
+}
+
+// Opening a file costs a third of what the whole import does else, so it is done before one is
+// asked for: the next importer gets the file that the last release was proven with, and when there
+// is nothing to do a file is opened for each block that may be imported next. Nobody else has such
+// a file, so it is as fresh as one opened now, and the question that is asked through it sees all
+// others.
+bool Core::open_ahead(Block& block) {
+  auto file = os::HolderProbe::open(block.fd.get(), block.sealed_for.value_or(Access::kReadOnly));
+  if (!file) return false;
+  block.ahead = std::move(*file);
+  ahead_.push_back(block.id);
+  if (ahead_.size() > kMostAhead) {
+    if (Block* oldest = ledger_.block(ahead_.front())) oldest->ahead.reset();
+    ahead_.pop_front();
+  }
+  return true;
+}
+
+Result<UniqueFd> Core::take_file(Block& block, Access access) {
+  // The last holder's end opens the next one, to ask with; who comes before that needs another.
+  if (block.held != 0) want_ahead(block);
+  if (!block.ahead || block.ahead->access() != access) return os::reopen(block.fd.get(), access);
+  UniqueFd file = block.ahead->release();
+  block.ahead.reset();
+  std::erase(ahead_, block.id);
+  return file;
+}
+
+void Core::want_ahead(const Block& block) {
+  wanted_.push_back(block.id);
+  if (wanted_.size() > kMostAhead) wanted_.pop_front();
+}
+
+void Core::do_spare_work() {
+  for (std::size_t i = 0; i < kOpenedAtOnce && !wanted_.empty(); ++i) {
+    Block* block = ledger_.block(wanted_.front());
+    wanted_.pop_front();
+    if (block != nullptr && !block->ahead && !block->shares.empty()) (void)open_ahead(*block);
+  }
 }
 
 }  // namespace hufu::broker

@@ -58,6 +58,24 @@ TEST(KeyText, HasExactlyOneForm) {
   EXPECT_FALSE(key_from("").has_value());
 }
 
+TEST(KeyText, IsWhatItsBytesGive) {
+  const KeySeal seal = make_seal();
+  const auto first = text_of(seal.seal(kContents));
+  int letters = 0;
+  for (int c = 0; c < 256; ++c) {
+    for (std::size_t i = 0; i < first.size(); i += 21) {
+      std::string text(first.begin(), first.end());
+      text[i] = static_cast<char>(c);
+      const auto bytes = key_from(text);
+      if (!bytes) continue;
+      letters += i == 0 ? 1 : 0;
+      const auto again = text_of(*bytes);
+      EXPECT_EQ(std::string(again.begin(), again.end()), text);
+    }
+  }
+  EXPECT_EQ(letters, 64);
+}
+
 // Flipping any one character gives other bytes or no bytes at all, never the same key again.
 TEST(KeyText, EveryOtherCharacterIsAnotherKey) {
   const KeySeal seal = make_seal();

@@ -306,7 +306,7 @@ void Ledger::forget_share_if_over(Share& share) {
 void Ledger::drop_block_if_over(Block& block, std::vector<UniqueFd>& gone) {
   if (block.owner != 0 || block.held != 0) return;
   used_[block.device] -= block.charged;
-  if (block.probe) gone.push_back(block.probe->release());
+  if (block.ahead) gone.push_back(block.ahead->release());
   uncount(block.uid, &Usage::blocks, 1);
   slots_.drop(block.slot);
   gone.push_back(std::move(block.fd));

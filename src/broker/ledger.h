@@ -95,7 +95,8 @@ struct Block {
   PageSize page = PageSize::k4KiB;
   wire::Backing backing = wire::Backing::kShmem;
   UniqueFd fd;  // The original file; importers get fresh reopens of it.
-  std::optional<os::HolderProbe> probe;
+  // Opened ahead: what the kernel is asked with about holders, and what the next importer gets.
+  std::optional<os::HolderProbe> ahead;
   std::optional<Access> sealed_for;  // Decided by the first export, for good.
   std::uint32_t held = 0;            // By how many (session, share) pairs.
   std::set<ShareId> shares;          // Live ones.

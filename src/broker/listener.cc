@@ -41,23 +41,26 @@ bool Listener::still_there() const { return os::inode_of(path_) == inode_; }
 
 Result<std::vector<UniqueFd>> Listener::retire() {
   auto lock = os::lock_file(lock_path(path_), /*wait=*/false);
-  // Somebody is starting a broker here: it will find us, so stay.
-  if (!lock) return lock.error();
+  // Somebody is starting a broker here: it will find us, so stay. Where the directory is gone
+  // nobody can, nor find us.
+  if (!lock && lock.error().sys_errno != ENOENT) return lock.error();
   os::refuse_connections(socket_.get());
   std::vector<UniqueFd> late;
   for (auto one = accept(); one && one->valid(); one = accept())
     late.push_back(std::move(*one));
   if (late.empty()) {
-    lock_ = std::move(*lock);
+    if (lock) lock_ = std::move(*lock);
     leave();
     return late;
   }
   // What refuses once refuses for ever.
   if (still_there()) os::remove_socket(path_);
-  auto socket = os::listen_at(path_, kBacklog);
-  if (!socket) return socket.error();
-  socket_ = std::move(*socket);
-  inode_ = os::inode_of(path_);
+  if (auto socket = os::listen_at(path_, kBacklog)) {
+    socket_ = std::move(*socket);
+    inode_ = os::inode_of(path_);
+  } else {
+    socket_.reset();  // They are the last.
+  }
   return late;
 }
 

@@ -25,6 +25,9 @@ constexpr std::uint64_t process_token(SessionId id) { return 2 * id + 1; }
 // again, 800,000 times a second.
 constexpr milliseconds kNoDescriptorPause{100};
 
+// Without a request for so long, there is time for what nobody waits for.
+constexpr milliseconds kLull{1};
+
 }  // namespace
 
 Server::Server(const ServerOptions& options, Listener listener, os::EventLoop loop,
@@ -74,6 +77,7 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
 
 std::optional<milliseconds> Server::patience() const {
   if (const auto left = core_.next_due_in()) return std::chrono::ceil<milliseconds>(*left);
+  if (core_.has_spare_work()) return kLull;
   if (!listening_) return kNoDescriptorPause;
   if (!connections_.empty() || options_.idle == milliseconds::zero()) return std::nullopt;
   const auto left = options_.idle - (steady_clock::now() - idle_since_);
@@ -106,7 +110,10 @@ Result<void> Server::run() {
       }
       pass_on();
     }
-    if (events->empty()) pass_on();  // Somebody's time to wait may be over.
+    if (events->empty()) {
+      pass_on();  // Somebody's time to wait may be over.
+      core_.do_spare_work();
+    }
     if (events->empty() && leave_if_idle()) return log_.stop();
   }
 }

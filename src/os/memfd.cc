@@ -100,10 +100,10 @@ Result<FileFacts> facts_of(int fd) {
                    .inode = status.st_ino};
 }
 
-Result<HolderProbe> HolderProbe::open(int fd) {
-  auto file = reopen(fd, Access::kReadOnly);
+Result<HolderProbe> HolderProbe::open(int fd, Access access) {
+  auto file = reopen(fd, access);
   if (!file) return file.error();
-  return HolderProbe(std::move(*file));
+  return HolderProbe(std::move(*file), access);
 }
 
 Result<bool> HolderProbe::held() const {

@@ -59,18 +59,21 @@ Result<FileFacts> facts_of(int fd);
 class HolderProbe {
  public:
   // A file description of its own to carry the lease: on the original it would speak of the
-  // exporter too.
-  static Result<HolderProbe> open(int fd);
+  // exporter too. Nobody but this object has it, until release() gives it away.
+  static Result<HolderProbe> open(int fd, Access access);
 
-  // Fails where the kernel grants no leases.
+  // Fails where the kernel grants no leases. Leaves nothing behind on the file, no owner either:
+  // who had the file next could have signals sent in our name.
   Result<bool> held() const;
 
+  Access access() const { return access_; }
   UniqueFd release() { return std::move(file_); }
 
  private:
-  explicit HolderProbe(UniqueFd file) : file_(std::move(file)) {}
+  HolderProbe(UniqueFd file, Access access) : file_(std::move(file)), access_(access) {}
 
   UniqueFd file_;
+  Access access_;
 };
 
 // Gives the file's pages back to the kernel; every mapping then reads zeros. Best effort: a file

@@ -66,12 +66,14 @@ TEST(Reopen, FutureWriteSealStopsNewWritersOnly) {
 }
 
 // The holder of the original file maps and writes all the time; the probe speaks of the others.
-TEST(Lease, SeesReopenedFilesAndTheirMappingsOnly) {
+class Lease : public ::testing::TestWithParam<Access> {};
+
+TEST_P(Lease, SeesReopenedFilesAndTheirMappingsOnly) {
   const auto fd = make_memfd("test", 4096, Backing::kShmem);
   ASSERT_TRUE(fd);
   void* own = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
   ASSERT_NE(own, MAP_FAILED);
-  const auto probe = HolderProbe::open(fd->get());
+  const auto probe = HolderProbe::open(fd->get(), GetParam());
   ASSERT_TRUE(probe);
   const auto before = probe->held();
   if (!before) GTEST_SKIP() << "SKIPPED: this kernel grants no leases: " << before.error().what();
@@ -86,6 +88,24 @@ TEST(Lease, SeesReopenedFilesAndTheirMappingsOnly) {
   EXPECT_FALSE(*probe->held());
   ::munmap(own, 4096);
 }
+
+// What the broker probed with, the next importer gets.
+TEST_P(Lease, LeavesAFileThatIsNobodys) {
+  const auto fd = make_memfd("test", 4096, Backing::kShmem);
+  ASSERT_TRUE(fd);
+  auto probe = HolderProbe::open(fd->get(), GetParam());
+  ASSERT_TRUE(probe);
+  if (!probe->held()) GTEST_SKIP() << "SKIPPED: this kernel grants no leases";
+  const UniqueFd file = probe->release();
+  EXPECT_EQ(::fcntl(file.get(), F_GETLEASE), F_UNLCK);
+  EXPECT_EQ(::fcntl(file.get(), F_GETOWN), 0);
+  EXPECT_TRUE(*HolderProbe::open(fd->get(), GetParam())->held()) << "now it is a holder's";
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Lease, ::testing::Values(Access::kReadOnly, Access::kReadWrite),
+                         [](const auto& of) {
+                           return of.param == Access::kReadOnly ? "ReadOnly" : "ReadWrite";
+                         });
 
 TEST(BlockFile, IsOfReservedHugePagesOnlyIfWantedAndThere) {
   constexpr std::uint64_t kHuge = 2 * kMiB;
@@ -113,10 +133,10 @@ TEST(BlockFile, OfReservedHugePagesIsSealedLeasedAndEmptiedLikeAnyOther) {
     ASSERT_TRUE(mapping);
     ASSERT_TRUE(commit_huge_pages(mapping->base(), kHuge));
     EXPECT_EQ(facts_of(fd)->committed, kHuge);
-    EXPECT_FALSE(*HolderProbe::open(fd)->held());
+    EXPECT_FALSE(*HolderProbe::open(fd, Access::kReadOnly)->held());
     const auto reader = reopen(fd, Access::kReadOnly);
     ASSERT_TRUE(reader);
-    EXPECT_TRUE(*HolderProbe::open(fd)->held());
+    EXPECT_TRUE(*HolderProbe::open(fd, Access::kReadOnly)->held());
   }
   drop_pages(fd);
   EXPECT_EQ(facts_of(fd)->committed, 0U);

@@ -78,6 +78,19 @@ TEST(Place, IsLeftWhenNobodyHasAskedForAWhile) {
   EXPECT_NE(::access(broker.socket().c_str(), F_OK), 0) << "the socket was left behind";
 }
 
+// Nobody could find it, nor start another one there: there is nothing to stay for.
+TEST(Place, IsLeftWhenItsDirectoryIsGone) {
+  TestBroker broker({.idle_ms = 1});
+  broker.start();
+  const std::string gone = broker.directory() + ".gone";
+  {
+    const WireSession session(broker.socket());
+    ASSERT_EQ(::rename(broker.directory().c_str(), gone.c_str()), 0);
+  }
+  broker.wait_ended();
+  ASSERT_EQ(::rename(gone.c_str(), broker.directory().c_str()), 0);
+}
+
 TEST(Place, IsKeptWhileAnybodyIsConnected) {
   TestBroker broker({.idle_ms = 1});
   WirePeer peer(broker.helper("wire"));

@@ -60,8 +60,7 @@ MUTANTS = (
     Mutant(
         "key-form", "a key has more than one text",
         "src/broker/key_seal.cc",
-        "if (::sodium_memcmp(canonical.data(), text.data(), canonical.size()) != 0) "
-        "return std::nullopt;", "(void)canonical;",
+        "if ((seen & 64U) != 0) return std::nullopt;", "(void)seen;",
         "broker_key_seal_test", "KeyText.*"),
     Mutant(
         "record-before-grant", "what could not be recorded is granted",
