@@ -332,6 +332,7 @@ Table device_memory_cases();
 Table host_memory_cases();
 Table copy_cases();
 Table task_cases();
+Table vmm_cases();
 Table ipc_cases();
 
 }  // namespace hufu::conformance
