@@ -35,7 +35,7 @@ enum class Reason : std::uint16_t {
   kBadFlags = 29,        // [0] flags
   kPartOfBlock = 31,     // [0] exported bytes [1] block size: across users only whole blocks go
   kBadCharge = 32,       // [0] bytes [1] what the block may be charged; 0: it is charged whole
-  kImportedMemory = 30,  // Memory that another process owns cannot be exported again.
+  kImportedMemory = 30,  // [0] the share it was imported by: only its owner exports memory
 
   // Keys and grants.
   kKeyMalformed = 40,    // [0] length given

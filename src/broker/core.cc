@@ -52,6 +52,7 @@ audit::Type type_asked(wire::Kind kind) {
       return audit::Type::kListAdd;
     case wire::Kind::kWithdraw:
     case wire::Kind::kEndAll:
+    case wire::Kind::kEndRange:
       return audit::Type::kWithdraw;
     case wire::Kind::kClose:
     case wire::Kind::kCloseBatch:

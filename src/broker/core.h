@@ -107,6 +107,7 @@ class Core {
   Answer answer(Asking& asking, const wire::Charge& charge);
   Answer answer(Asking& asking, const wire::Withdraw& withdraw);
   Answer answer(Asking& asking, const wire::EndAll& end);
+  Answer answer(Asking& asking, const wire::EndRange& end);
   Answer answer(Asking& asking, const wire::Import& import);
   Answer answer(Asking& asking, const wire::Close& close);
   Answer answer(Asking& asking, const wire::ListPid& list);
@@ -158,6 +159,7 @@ class Core {
     Answer refused;
   };
   Shared share_range(Asking& asking, const wire::Export& request);
+  void end_shares(Asking& asking, const Block& block, policy::Range within);
 
   Answer list_processes(Asking& asking, const wire::KeyText& key,
                         std::vector<ListedProcess> wanted);

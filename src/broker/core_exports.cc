@@ -213,17 +213,34 @@ Answer Core::answer(Asking& asking, const wire::EndAll& end) {
   if (block == nullptr || block->owner != asking.session.id) {
     return refuse(asking, audit::Type::kWithdraw, no(Reason::kUnknownBlock, end.block));
   }
-  const std::vector<ShareId> live(block->shares.begin(), block->shares.end());
+  end_shares(asking, *block, {.offset = 0, .size = block->size});
+  return reply<wire::EndAll>(asking, {});
+}
+
+Answer Core::answer(Asking& asking, const wire::EndRange& end) {
+  const Block* block = ledger_.block(end.block);
+  if (block == nullptr || block->owner != asking.session.id) {
+    return refuse(asking, audit::Type::kWithdraw, no(Reason::kUnknownBlock, end.block));
+  }
+  end_shares(asking, *block, {.offset = end.offset, .size = end.size});
+  return reply<wire::EndRange>(asking, {});
+}
+
+void Core::end_shares(Asking& asking, const Block& block, policy::Range within) {
+  const std::vector<ShareId> live(block.shares.begin(), block.shares.end());
   for (const ShareId id : live) {
     Share& share = *ledger_.share(id);
+    const policy::Range& range = share.range;
+    const bool inside =
+        range.offset >= within.offset && range.offset + range.size <= within.offset + within.size;
+    if (!inside) continue;
     audit::Record record =
         record_of(audit::Type::kWithdraw, audit::Outcome::kInfo, asking.session, asking.request);
-    describe(record, share, *block);
+    describe(record, share, block);
     (void)recorded(record);
     tell(share, wire::EventKind::kExportEnded);
     ledger_.end_share(share);
   }
-  return reply<wire::EndAll>(asking, {});
 }
 
 Answer Core::answer(Asking& asking, const wire::ListPid& list) {

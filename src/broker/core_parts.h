@@ -6,9 +6,8 @@
 //                     to say no; batches
 //   core_sessions.cc  HELLO, ATTACH, BYE; a session's beginning and end
 //   core_blocks.cc    MINT, CHARGE, FREE; waiting for room
-//   core_exports.cc   EXPORT, EXPORT_HANDLE, WITHDRAW, END_ALL, LIST_PID, LIST_PROCESS; from a key
-//   or
-//                     a handle to its share
+//   core_exports.cc   EXPORT, EXPORT_HANDLE, WITHDRAW, END_ALL, END_RANGE, LIST_PID,
+//                     LIST_PROCESS; from a key or a handle to its share
 //   core_imports.cc   IMPORT, CLOSE; grants that did not arrive, proofs of release
 //   core_queries.cc   STAT, LIST, USAGE, WATCH, REPORT; events
 //

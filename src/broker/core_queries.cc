@@ -126,6 +126,13 @@ Answer Core::answer(Asking& asking, const wire::Report& report) {
   record.flags = kRecordClientClaim;
   const audit::Type asked =
       reason == Reason::kUnregistered ? audit::Type::kIllegalAddress : audit::Type::kExport;
+  // Imported memory is exported by nobody but its owner: whose it is, and by which key it came,
+  // belongs into the record of who tried.
+  if (const Share* share = ledger_.share(report.address); reason == Reason::kImportedMemory &&
+                                                          share != nullptr &&
+                                                          asking.session.held.contains(share->id)) {
+    describe(record, *share, *ledger_.block(share->block));
+  }
   Answer result = refuse(asking, asked, no(reason, report.address), record);
   result.frame = reply<wire::Report>(asking, {}).frame;
   return result;

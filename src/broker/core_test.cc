@@ -1293,6 +1293,91 @@ TEST_F(Sparse, NeedNotBeCommittedToBeExported) {
   EXPECT_EQ(ok<wire::Import>(answer)->size, 8 * kUnit);
 }
 
+TEST_F(Sparse, EndThePartThatIsUsedForSomethingElse) {
+  const BlockId block = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit))->blocks[0];
+  const auto part = [&](std::uint64_t offset, std::uint64_t size) {
+    const auto reply = ok<wire::Export>(ask(kExporter, wire::Export{.block = block,
+                                                                    .offset = offset,
+                                                                    .size = size,
+                                                                    .reported_size = 8 * kUnit,
+                                                                    .flags = wire::kAnyProcess}));
+    return std::string(reply->key.begin(), reply->key.end());
+  };
+  const std::string before = part(0, 4096);
+  const std::string first = part(4096, 4096);
+  const std::string across = part(4096, 12288);
+  const std::string second = part(8192, 100);
+  const std::string behind = part(12288, 4096);
+  EXPECT_EQ(refused<wire::EndRange>(
+                ask(kImporter, wire::EndRange{.block = block, .offset = 4096, .size = 8192})),
+            Reason::kUnknownBlock);
+  ASSERT_TRUE(ok<wire::EndRange>(
+      ask(kExporter, wire::EndRange{.block = block, .offset = 4096, .size = 8192})));
+  for (const std::string& dead : {first, second}) {
+    EXPECT_EQ(refused<wire::Import>(ask(kImporter, import_of(dead))), Reason::kExportEnded);
+  }
+  for (const std::string& alive : {before, across, behind}) {
+    EXPECT_TRUE(ok<wire::Import>(ask(kImporter, import_of(alive))));
+  }
+}
+
+TEST_F(Broker, RecordsByWhichKeyMemoryCameThatIsTriedToBeExportedAgain) {
+  const auto reply = ok<wire::Export>(ask(kExporter, whole(mint(kExporter))));
+  ASSERT_TRUE(reply);
+  const std::string key(reply->key.begin(), reply->key.end());
+  const auto tried = [&] {
+    (void)ask(kImporter, wire::Report{.reason = static_cast<std::uint32_t>(Reason::kImportedMemory),
+                                      .reserved = 0,
+                                      .address = reply->share,
+                                      .size = 77});
+    return records().back();
+  };
+  EXPECT_EQ(tried().share_id, 0U) << "who does not hold it learns nothing of it";
+  ASSERT_TRUE(ok<wire::Import>(ask(kImporter, import_of(key))));
+  const audit::Record record = tried();
+  EXPECT_EQ(record.type, audit::Type::kDeny);
+  EXPECT_EQ(record.reason, Reason::kImportedMemory);
+  EXPECT_EQ(record.actor.pid, static_cast<std::uint32_t>(pid_of(kImporter)));
+  EXPECT_EQ(record.owner.pid, static_cast<std::uint32_t>(pid_of(kExporter)));
+  EXPECT_EQ(record.share_id, reply->share);
+  EXPECT_EQ(std::memcmp(record.key_id.data(), reply->public_id.data(), 16), 0);
+  EXPECT_EQ(record.flags & kRecordClientClaim, kRecordClientClaim);
+}
+
+// The exporter's group may import from a system's broker: whole blocks, and read-only.
+TEST_F(Sparse, GoToAnotherUserWholeOrNotAtAll) {
+  core_ = std::make_unique<Core>(
+      CoreOptions{.mode = policy::BrokerMode::kSystem, .devices = 2, .device_capacity = capacity_},
+      std::move(*KeySeal::make()), std::move(*os::PublishedMemory::make("life", 4096)), *log_,
+      *committer_, *reaper_);
+  request_ = 0;
+  join(kExporter);
+  os::PeerIdentity member;
+  member.connected = {.pid = 77, .uid = 2000, .gid = 2000};
+  member.groups = {1000};
+  member.pidfs_inode = 7000;
+  member.pidfd = std::move(*os::open_pidfd(::getpid()));
+  ASSERT_FALSE(core_->open(kImporter, std::move(member)));
+  const auto ask_member = [&]<class R>(const R& request) {
+    const auto frame = wire::encode(wire::Protocol<R>::kKind, 0, ++request_, request);
+    return core_->handle(kImporter, frame.view(), {.pid = 77, .uid = 2000, .gid = 2000});
+  };
+  ASSERT_TRUE(ok<wire::Hello>(ask_member(wire::Hello{})));
+  const BlockId block = ok<wire::Mint>(mint_sparse(kExporter, 8 * kUnit))->blocks[0];
+  const auto part = ok<wire::Export>(ask(
+      kExporter,
+      wire::Export{.block = block, .offset = 0, .size = 4096, .reported_size = 4096, .flags = 1}));
+  const std::string key(part->key.begin(), part->key.end());
+  const Answer refusal = ask_member(import_of(key));
+  EXPECT_EQ(refused<wire::Import>(refusal), Reason::kPartOfBlock);
+  EXPECT_TRUE(refusal.fds.empty());
+  EXPECT_EQ(records().back().reason, Reason::kPartOfBlock);
+  const auto handle = ok<wire::ExportHandle>(
+      ask(kExporter, wire::ExportHandle{.block = block, .flags = wire::kAnyProcess}));
+  const Answer granted = ask_member(wire::Import{.key = wire::text_of_token(handle->token)});
+  EXPECT_EQ(ok<wire::Import>(granted)->access, static_cast<std::uint32_t>(Access::kReadOnly));
+}
+
 class SparseShortage : public Agents {
  protected:
   void SetUp() override {

@@ -233,6 +233,9 @@ class SessionPlay {
           say(owner_of(block), wire::Free{block}, way());
         } else if (next() % 4 == 0) {
           say(owner_of(block), wire::EndAll{block});
+        } else if (next() % 4 == 0) {
+          say(owner_of(block),
+              wire::EndRange{.block = block, .offset = kPage * (next() % 3), .size = kPage});
         }
         break;
       case 16:

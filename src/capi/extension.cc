@@ -248,7 +248,7 @@ aclError hufuMemQueryExportable(const void* ptr, size_t size, hufuExportability*
       answered.blockSize = region->reported;
       answered.page = hufu::bytes_of(region->page);
     }
-    const auto range = heap.exportable(ptr, size);
+    const auto range = (*runtime)->sharing().exportable(ptr, size);
     answered.exportable = range ? 1 : 0;
     if (!range) {
       answered.wouldReturn = hufu::capi::code_of(range.error(), {ACL_ERROR_RT_DRV_INTERNAL_ERROR});

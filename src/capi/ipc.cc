@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "acl/acl.h"
@@ -115,6 +116,41 @@ aclError aclrtIpcMemSetImportPid(const char* key, int32_t* pid, size_t num) {
     const auto here = Here::get();
     if (!here) return here.error();
     return here->runtime->sharing().list_pids(key, {pid, num});
+  });
+}
+
+// One machine is one server of a super-pod, and its devices' numbers are their sdids.
+aclError aclrtIpcMemImportPidInterServer(const char* key, aclrtServerPid* serverPids, size_t num) {
+  return answer([&]() -> Result<void> {
+    if (key == nullptr || serverPids == nullptr || num == 0) {  // 107000 for nulls, too.
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "key is {}, serverPids is {} and num is {}; pass a key and at least one server's "
+                  "processes",
+                  key == nullptr ? "null" : "given", static_cast<const void*>(serverPids), num);
+    }
+    if (auto able = require(Ability::kSuperPod); !able) return able;
+    const auto here = Here::get();
+    if (!here) return here.error();
+    const std::span<const aclrtServerPid> servers(serverPids, num);
+    const auto devices = static_cast<uint32_t>(here->runtime->contexts().devices());
+    for (const aclrtServerPid& server : servers) {
+      if (server.pid == nullptr || server.num == 0 || server.num > hufu::wire::kMaxListPids) {
+        return fail(Errc::kInvalidValue, Reason::kNone,
+                    "the entry of sdid {} has {} pids at {}; pass 1 to {}", server.sdid, server.num,
+                    static_cast<const void*>(server.pid), hufu::wire::kMaxListPids);
+      }
+      if (server.sdid >= devices) {
+        return fail(Errc::kInvalidValue, Reason::kNone,
+                    "sdid {} is no device of this machine, whose {} have the sdids from 0, and "
+                    "memory is not shared with another",
+                    server.sdid, devices);
+      }
+    }
+    for (const aclrtServerPid& server : servers) {
+      auto listed = here->runtime->sharing().list_pids(key, {server.pid, server.num});
+      if (!listed) return listed;
+    }
+    return {};
   });
 }
 

@@ -181,6 +181,14 @@ Result<Retired> Heap::retire(const void* pointer) {
                   "aclrtUnmapMem({:#x}) and aclrtFreePhysical",
                   address, region->base);
     case RegionKind::kRegistered:
+      // The broker hands out only what it made and sealed itself, and pages cannot be put under the
+      // feet of threads that write to them meanwhile.
+      return fail(
+          Errc::kRefused, Reason::kUnregistered,
+          "address {:#x} lies in [{:#x}, {:#x}), host memory that the program made itself: "
+          "it can be used by devices here, and not handed to another process; allocate with "
+          "aclrtMalloc what is to be shared, the host can use it too",
+          address, region->base, region->end());
     case RegionKind::kManaged:
     case RegionKind::kPool:
       break;  // Nothing makes these yet.
@@ -251,6 +259,32 @@ Error Heap::unknown(const void* pointer) const {
               address);
 }
 
+Result<ExportRange> range_within(const Region& region, const void* pointer, std::uint64_t size) {
+  const std::uintptr_t address = address_of(pointer);
+  const std::uint64_t offset = address - region.base;
+  if (size == 0) {
+    return fail(Errc::kInvalidValue, Reason::kEmptyRange, "size is 0; export at least one byte");
+  }
+  if (!is_aligned(offset, bytes_of(region.page))) {
+    return fail(Errc::kRefused, Reason::kNotAligned,
+                "address {:#x} does not start a {} page: it lies {} bytes into the block "
+                "[{:#x}, {:#x}) of {} pages, and sharing the page would share what lies before "
+                "it; export the base {:#x} and pass the offset {} along",
+                address, name_of(region.page), offset, region.base, region.end(),
+                name_of(region.page), region.base, offset);
+  }
+  const std::uint64_t block_size = region.end() - region.base;
+  if (size > block_size - offset) {
+    return fail(Errc::kRefused, Reason::kOutOfRange,
+                "size {} from address {:#x} reaches {} bytes past the block [{:#x}, {:#x}); export "
+                "at most {} bytes from there",
+                size, address, size - (block_size - offset), region.base, region.end(),
+                block_size - offset);
+  }
+  return ExportRange{
+      .block = region.id, .offset = offset, .size = size, .reported_size = region.reported};
+}
+
 Result<ExportRange> Heap::exportable(const void* pointer, std::uint64_t size) const {
   const std::uintptr_t address = address_of(pointer);
   const auto region = describe(pointer);
@@ -281,29 +315,7 @@ Result<ExportRange> Heap::exportable(const void* pointer, std::uint64_t size) co
       return fail(Errc::kRefused, Reason::kUnregistered,
                   "address {:#x} lies in a {}, which has no key", address, noun_of(region->kind));
   }
-
-  const std::uint64_t offset = address - region->base;
-  if (size == 0) {
-    return fail(Errc::kInvalidValue, Reason::kEmptyRange, "size is 0; export at least one byte");
-  }
-  if (!is_aligned(offset, bytes_of(region->page))) {
-    return fail(Errc::kRefused, Reason::kNotAligned,
-                "address {:#x} does not start a {} page: it lies {} bytes into the block "
-                "[{:#x}, {:#x}) of {} pages, and sharing the page would share what lies before "
-                "it; export the base {:#x} and pass the offset {} along",
-                address, name_of(region->page), offset, region->base, region->end(),
-                name_of(region->page), region->base, offset);
-  }
-  const std::uint64_t block_size = region->end() - region->base;
-  if (size > block_size - offset) {
-    return fail(Errc::kRefused, Reason::kOutOfRange,
-                "size {} from address {:#x} reaches {} bytes past the block [{:#x}, {:#x}); export "
-                "at most {} bytes from there",
-                size, address, size - (block_size - offset), region->base, region->end(),
-                block_size - offset);
-  }
-  return ExportRange{
-      .block = region->id, .offset = offset, .size = size, .reported_size = region->reported};
+  return range_within(*region, pointer, size);
 }
 
 Result<Heap::ExportHold> Heap::begin_export(const void* pointer, std::uint64_t size) {

@@ -53,6 +53,9 @@ struct ExportRange {
   std::uint64_t reported_size = 0;
 };
 
+// That part of the region, if it starts on one of its pages and lies within it.
+Result<ExportRange> range_within(const Region& region, const void* pointer, std::uint64_t size);
+
 enum class BlockState : std::uint8_t {
   kLive,       // Never asked a key for: no other process can have it.
   kExporting,  // The broker is being asked for a key, or several.

@@ -82,6 +82,8 @@ class PageSource {
 
   // No key of the block can be imported once this returns; it goes on being charged and used.
   virtual void end_keys(std::uint64_t id) = 0;
+  // The same for keys to parts of the block that lie wholly in this one.
+  virtual void end_keys(std::uint64_t /*id*/, std::uint64_t /*offset*/, std::uint64_t /*size*/) {}
 
   virtual Result<Capacity> capacity(int device) = 0;
 

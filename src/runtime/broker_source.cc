@@ -105,6 +105,10 @@ void BrokerSource::end_keys(std::uint64_t id) {
   static_cast<void>(client_.end_all(id).has_value());  // As above.
 }
 
+void BrokerSource::end_keys(std::uint64_t id, std::uint64_t offset, std::uint64_t size) {
+  static_cast<void>(client_.end_range(id, offset, size).has_value());  // As above.
+}
+
 std::uint64_t BrokerSource::give_back_spares() {
   std::vector<Spare> ending;
   std::uint64_t bytes = 0;

@@ -35,6 +35,7 @@ class BrokerSource final : public memory::PageSource {
   Result<void> charge(std::uint64_t id, std::uint64_t bytes) override;
   void give_back(std::uint64_t id, memory::Lent lent) override;
   void end_keys(std::uint64_t id) override;
+  void end_keys(std::uint64_t id, std::uint64_t offset, std::uint64_t size) override;
   Result<memory::Capacity> capacity(int device) override;
   std::uint64_t session() const override { return client_.generation(); }
   bool reserve_begins() override { return agent_.listen().has_value(); }

@@ -22,25 +22,64 @@ Error fail_key_text() {
 }  // namespace
 
 Sharing::Sharing(memory::Heap& heap, share::Client& client)
-    : heap_(heap), client_(client), imports_(client, [this](const share::Import& import) {
-        heap_.registry().add({.base = reinterpret_cast<std::uintptr_t>(import.base),
-                              .mapped = import.size,
-                              .reported = import.reported_size,
-                              .id = import.share,
-                              .page = import.page,
-                              .device = static_cast<int>(import.device),
-                              .kind = memory::RegionKind::kImported,
-                              .access = import.access});
-      }) {}
+    : heap_(heap),
+      client_(client),
+      imports_(client,
+               [this](const share::Import& import) {
+                 heap_.registry().add({.base = reinterpret_cast<std::uintptr_t>(import.base),
+                                       .mapped = import.size,
+                                       .reported = import.reported_size,
+                                       .id = import.share,
+                                       .page = import.page,
+                                       .device = static_cast<int>(import.device),
+                                       .kind = memory::RegionKind::kImported,
+                                       .access = import.access});
+               }),
+      strict_(os::env("HUFU_STRICT") == "cann") {}
+
+Result<Lender*> Sharing::lender_of(const memory::Region& region, const void* pointer) const {
+  const auto found = lenders_.find(region.kind);
+  if (found == lenders_.end()) return static_cast<Lender*>(nullptr);
+  if (!strict_) return found->second;
+  const bool pool = region.kind == memory::RegionKind::kPool;
+  return fail(Errc::kRefused, Reason::kBadFlags,
+              "address {} lies in memory {}, which has no key under HUFU_STRICT=cann; {}", pointer,
+              pool ? "of a pool" : "that was mapped with aclrtMapMem",
+              pool ? "allocate with aclrtMalloc what is to be shared"
+                   : "share its handle with aclrtMemExportToShareableHandle");
+}
+
+Result<memory::ExportRange> Sharing::exportable(const void* pointer, std::uint64_t size) const {
+  const auto region = heap_.describe(pointer);
+  const auto lender = region ? lender_of(*region, pointer) : Result<Lender*>(nullptr);
+  if (!lender) return lender.error();
+  if (*lender != nullptr) return (*lender)->may_lend(*region, pointer, size);
+  return heap_.exportable(pointer, size);
+}
+
+Result<Sharing::Shared> Sharing::begin_export(const void* pointer, std::uint64_t size) {
+  const auto region = heap_.describe(pointer);
+  const auto lender = region ? lender_of(*region, pointer) : Result<Lender*>(nullptr);
+  if (!lender) return lender.error();
+  if (*lender != nullptr) {
+    auto loan = (*lender)->lend(*region, pointer, size);
+    if (!loan) return loan.error();
+    return Shared{.range = loan->range, .hold = std::move(loan->hold)};
+  }
+  auto hold = heap_.begin_export(pointer, size);
+  if (!hold) return hold.error();
+  const memory::ExportRange range = hold->range();
+  return Shared{.range = range, .hold = std::move(*hold)};
+}
 
 Result<Key> Sharing::export_key(const void* pointer, std::uint64_t size, std::uint32_t flags) {
-  const auto hold = heap_.begin_export(pointer, size);
+  const auto hold = begin_export(pointer, size);
   if (!hold) {
     report_refused_export(pointer, size, flags, hold.error().reason);
     return hold.error();
   }
   if (client_.address().mode == share::BrokerMode::kNone) return client_.session().error();
-  const memory::ExportRange& range = hold->range();
+  const memory::ExportRange& range = hold->range;
   const auto reply = client_.export_range({.block = range.block,
                                            .offset = range.offset,
                                            .size = range.size,
@@ -57,19 +96,19 @@ std::vector<Result<Key>> Sharing::export_batch(std::span<const Range> ranges, st
   results.reserve(ranges.size());
   for (std::size_t from = 0; from < ranges.size(); from += wire::kMaxBatch) {
     const auto some = ranges.subspan(from, std::min(wire::kMaxBatch, ranges.size() - from));
-    std::vector<Result<memory::Heap::ExportHold>> holds;
+    std::vector<Result<Shared>> holds;
     std::vector<share::Client::ExportRequest> requests;
     holds.reserve(some.size());
     for (const Range& range : some) {
-      const auto& hold = holds.emplace_back(heap_.begin_export(range.pointer, range.size));
+      const auto& hold = holds.emplace_back(begin_export(range.pointer, range.size));
       if (!hold) {
         report_refused_export(range.pointer, range.size, flags, hold.error().reason);
         continue;
       }
-      requests.push_back({.block = hold->range().block,
-                          .offset = hold->range().offset,
-                          .size = hold->range().size,
-                          .reported_size = hold->range().reported_size,
+      requests.push_back({.block = hold->range.block,
+                          .offset = hold->range.offset,
+                          .size = hold->range.size,
+                          .reported_size = hold->range.reported_size,
                           .flags = flags});
     }
     Result<std::vector<Result<wire::ExportReply>>> replies(
@@ -105,13 +144,18 @@ std::vector<Result<void*>> Sharing::import_batch(std::span<const char* const> ke
 
 void Sharing::report_refused_export(const void* pointer, std::uint64_t size, std::uint32_t flags,
                                     Reason reason) {
-  if (reason != Reason::kNotAligned && reason != Reason::kOutOfRange) {
+  const auto region = heap_.describe(pointer);
+  if (region && reason == Reason::kImportedMemory) {
+    client_.report_imported(region->id, size);
+    return;
+  }
+  const bool of_block = region && (region->kind == memory::RegionKind::kBlock ||
+                                   region->kind == memory::RegionKind::kMapped);
+  if (!of_block || (reason != Reason::kNotAligned && reason != Reason::kOutOfRange)) {
     client_.report(reason, pointer, size);
     return;
   }
   // A range of a real block: asked for as it is, so that the broker's own judgement is the record.
-  const auto region = heap_.describe(pointer);
-  if (!region) return;
   const auto offset = reinterpret_cast<std::uintptr_t>(pointer) - region->base;
   const auto reply = client_.export_range({.block = region->id,
                                            .offset = offset,

@@ -11,14 +11,18 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
 #include "memory/heap.h"
+#include "runtime/lender.h"
 #include "share/client.h"
 #include "share/imports.h"
 #include "share/public_id.h"
@@ -33,6 +37,13 @@ class Sharing {
  public:
   // Both outlive this.
   Sharing(memory::Heap& heap, share::Client& client);
+
+  // Memory of this kind is shared when the lender, which outlives this, lends it. Called before
+  // anything is shared.
+  void lend_from(memory::RegionKind kind, Lender& lender) { lenders_.emplace(kind, &lender); }
+
+  // Would export_key() be refused here, before the broker is asked?
+  Result<memory::ExportRange> exportable(const void* pointer, std::uint64_t size) const;
 
   // `flags` are wire::ExportFlag.
   Result<Key> export_key(const void* pointer, std::uint64_t size, std::uint32_t flags);
@@ -75,12 +86,24 @@ class Sharing {
   void forget_after_fork() { imports_.forget_after_fork(); }
 
  private:
+  // What is shared, and what keeps it from ending while the broker is asked.
+  struct Shared {
+    memory::ExportRange range;
+    std::variant<memory::Heap::ExportHold, std::shared_ptr<const void>> hold;
+  };
+  Result<Shared> begin_export(const void* pointer, std::uint64_t size);
+  // Of the memory at `pointer`, which is not the heap's, if it has one. An error where CANN's
+  // answer is wanted.
+  Result<Lender*> lender_of(const memory::Region& region, const void* pointer) const;
+
   void report_refused_export(const void* pointer, std::uint64_t size, std::uint32_t flags,
                              Reason reason);
 
   memory::Heap& heap_;
   share::Client& client_;
   share::Imports imports_;
+  const bool strict_;
+  std::map<memory::RegionKind, Lender*> lenders_;
   // Held while an import is closed for the last time and its address removed, and for what follows.
   std::mutex mutex_;
   std::set<std::array<std::uint8_t, 16>> advised_;  // By public id.

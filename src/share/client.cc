@@ -59,6 +59,8 @@ std::string_view word_of(wire::Kind kind) {
       return "WITHDRAW";
     case wire::Kind::kEndAll:
       return "END_ALL";
+    case wire::Kind::kEndRange:
+      return "END_RANGE";
     case wire::Kind::kExportHandle:
       return "EXPORT_HANDLE";
     case wire::Kind::kCharge:
@@ -217,6 +219,7 @@ struct Client::State {
   Result<void> tell(const R& body, int wait_ms);
 
   void say_closes();
+  void report(Reason reason, std::uint64_t what, std::uint64_t size);
 
   Result<Grant> import(const wire::KeyText& key, std::uint32_t access, const Subject& what);
   Result<void> withdraw(const wire::KeyText& key, const Subject& what);
@@ -819,6 +822,18 @@ Result<void> Client::end_all(std::uint64_t block) {
   return {};
 }
 
+Result<void> Client::end_range(std::uint64_t block, std::uint64_t offset, std::uint64_t size) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end()) return state_->unknown_block(block);
+  const auto reply = state_->call(
+      wire::EndRange{.block = found->second, .offset = offset, .size = size},
+      fmt::format("end of the keys of {} bytes at offset {} of block {}", size, offset, block),
+      false);
+  if (!reply && !state_->broker_hung_up) return reply.error();
+  return {};
+}
+
 Result<Client::Grant> Client::import(const char* key, std::uint32_t access) {
   const std::lock_guard lock(state_->mutex);
   return state_->import(wire::key_text(key), access, Subject("import", key));
@@ -1050,21 +1065,30 @@ void Client::report_usage_with(UsageWriter writer) {
   if (state_->usage) state_->usage_writer(state_->usage);
 }
 
+void Client::State::report(Reason reason, std::uint64_t what, std::uint64_t size) {
+  if (!socket) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - report_window >= std::chrono::seconds(1)) {
+    report_window = now;
+    reports = 0;
+  }
+  if (reports == kReportsPerSecond) return;
+  ++reports;
+  (void)tell(wire::Report{.reason = static_cast<std::uint32_t>(reason),
+                          .reserved = 0,
+                          .address = what,
+                          .size = size},
+             0);
+}
+
 void Client::report(Reason reason, const void* address, std::uint64_t size) {
   const std::lock_guard lock(state_->mutex);
-  if (!state_->socket) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - state_->report_window >= std::chrono::seconds(1)) {
-    state_->report_window = now;
-    state_->reports = 0;
-  }
-  if (state_->reports == kReportsPerSecond) return;
-  ++state_->reports;
-  (void)state_->tell(wire::Report{.reason = static_cast<std::uint32_t>(reason),
-                                  .reserved = 0,
-                                  .address = reinterpret_cast<std::uintptr_t>(address),
-                                  .size = size},
-                     0);
+  state_->report(reason, reinterpret_cast<std::uintptr_t>(address), size);
+}
+
+void Client::report_imported(std::uint64_t share, std::uint64_t size) {
+  const std::lock_guard lock(state_->mutex);
+  state_->report(Reason::kImportedMemory, share, size);
 }
 
 std::uint64_t Client::generation() const { return state_->generation.load(); }

@@ -98,6 +98,8 @@ class Client {
   Result<void> withdraw(const char* key);
   // Every key of the block, which stays: no import succeeds after this returns.
   Result<void> end_all(std::uint64_t block);
+  // Of the keys to parts of it, those that lie wholly in this one.
+  Result<void> end_range(std::uint64_t block, std::uint64_t offset, std::uint64_t size);
 
   // `access` is a hufu::Access, or 0 for whatever the export grants. The descriptor has been
   // compared with what the reply says of it.
@@ -171,6 +173,8 @@ class Client {
   // For the record only: opens no session, waits for nothing but a request in flight, and says at
   // most 100 in a second.
   void report(Reason reason, const void* address, std::uint64_t size);
+  // The same for an export of memory that was imported by this share.
+  void report_imported(std::uint64_t share, std::uint64_t size);
 
   // The session's number, 0 before the first. It grows whenever a new session begins.
   std::uint64_t generation() const;

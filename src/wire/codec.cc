@@ -85,6 +85,12 @@ bool well_formed(const Report& report) { return report.reserved == 0 && report.r
 
 bool well_formed(const Free&) { return true; }
 bool well_formed(const EndAll&) { return true; }
+
+bool well_formed(const EndRange& end) {
+  std::uint64_t last = 0;
+  return end.size != 0 && !__builtin_add_overflow(end.offset, end.size, &last);
+}
+
 bool well_formed(const Close&) { return true; }
 bool well_formed(const List&) { return true; }
 
@@ -159,6 +165,8 @@ std::variant<Request, DecodeError> decode_request(std::span<const std::byte> pac
       return decode_body<Withdraw>(header, body);
     case Kind::kEndAll:
       return decode_body<EndAll>(header, body);
+    case Kind::kEndRange:
+      return decode_body<EndRange>(header, body);
     case Kind::kExportHandle:
       return decode_body<ExportHandle>(header, body);
     case Kind::kCharge:

@@ -70,9 +70,10 @@ Frame encode(Kind kind, std::uint16_t flags, std::uint64_t request, const Batch<
   return frame;
 }
 
-using RequestBody = std::variant<Hello, Attach, Watch, Mint, Free, Export, Withdraw, Import, Close,
-                                 ListPid, ListProcess, Stat, Report, List, Usage, Bye, EndAll,
-                                 ExportHandle, Charge, Batch<Export>, Batch<Import>, Batch<Close>>;
+using RequestBody =
+    std::variant<Hello, Attach, Watch, Mint, Free, Export, Withdraw, Import, Close, ListPid,
+                 ListProcess, Stat, Report, List, Usage, Bye, EndAll, ExportHandle, Charge,
+                 EndRange, Batch<Export>, Batch<Import>, Batch<Close>>;
 
 struct Request {
   std::uint64_t id = 0;

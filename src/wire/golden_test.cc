@@ -285,6 +285,8 @@ std::vector<Said> the_session() {
   reply("withdraw_reply", 5, Empty{}, Withdraw{});
   ask("end_all_request", 11, EndAll{.block = kBlock});
   reply("end_all_reply", 11, Empty{}, EndAll{});
+  ask("end_range_request", 14, EndRange{.block = kBlock + 2, .offset = 8192, .size = 4096});
+  reply("end_range_reply", 14, Empty{}, EndRange{});
   ask("free_request", 6, Free{.block = kBlock});
   reply("free_reply", 6, Empty{}, Free{});
   // Two of each, the second of which is refused.
@@ -357,6 +359,7 @@ std::map<std::string, Kind> every_kind() {
       {"LIST_PROCESS", Kind::kListProcess},
       {"EXPORT_HANDLE", Kind::kExportHandle},
       {"CHARGE", Kind::kCharge},
+      {"END_RANGE", Kind::kEndRange},
       {"EXPORT_BATCH", Kind::kExportBatch},
       {"IMPORT_BATCH", Kind::kImportBatch},
       {"CLOSE_BATCH", Kind::kCloseBatch},
@@ -494,6 +497,9 @@ std::vector<Layout> every_layout() {
       {"ChargeReply", sizeof(ChargeReply), {FIELD(ChargeReply, charged)}},
       {"Withdraw", sizeof(Withdraw), {FIELD(Withdraw, key)}},
       {"EndAll", sizeof(EndAll), {FIELD(EndAll, block)}},
+      {"EndRange",
+       sizeof(EndRange),
+       {FIELD(EndRange, block), FIELD(EndRange, offset), FIELD(EndRange, size)}},
       {"Import", sizeof(Import), {FIELD(Import, key), FIELD(Import, access), FIELD(Import, flags)}},
       {"ImportReply",
        sizeof(ImportReply),

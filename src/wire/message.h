@@ -54,6 +54,7 @@ enum class Kind : std::uint16_t {
   kEndAll = 21,        // Ends all exports of a block, which its owner goes on using for a while.
   kExportHandle = 22,  // A token and a key for a whole block: a shareable handle.
   kCharge = 23,        // How much of a sparse block is in use from now on.
+  kEndRange = 24,      // Ends the exports of a part of a block, which is given to other uses.
 };
 
 enum Flag : std::uint16_t {
@@ -262,6 +263,13 @@ struct EndAll {
   std::uint64_t block;
 };
 
+// Those that lie wholly in it.
+struct EndRange {
+  std::uint64_t block;
+  std::uint64_t offset;
+  std::uint64_t size;
+};
+
 struct Import {
   KeyText key;
   std::uint32_t access;  // hufu::Access; 0: whatever the export grants.
@@ -423,6 +431,7 @@ static_assert(Body<Charge> && sizeof(Charge) == 16);
 static_assert(Body<ChargeReply> && sizeof(ChargeReply) == 8);
 static_assert(Body<Withdraw> && sizeof(Withdraw) == 72);
 static_assert(Body<EndAll> && sizeof(EndAll) == 8);
+static_assert(Body<EndRange> && sizeof(EndRange) == 24);
 static_assert(Body<Import> && sizeof(Import) == 80);
 static_assert(Body<ImportReply> && sizeof(ImportReply) == 80);
 static_assert(Body<Close> && sizeof(Close) == 8);
@@ -482,6 +491,11 @@ struct Protocol<Withdraw> {
 template <>
 struct Protocol<EndAll> {
   static constexpr Kind kKind = Kind::kEndAll;
+  using Reply = Empty;
+};
+template <>
+struct Protocol<EndRange> {
+  static constexpr Kind kKind = Kind::kEndRange;
   using Reply = Empty;
 };
 template <>
