@@ -1,8 +1,11 @@
-// Virtual memory management: addresses, physical memory, and the one mapped at the other.
+// Virtual memory management: addresses, physical memory, the one mapped at the other, and shareable
+// handles of it.
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <set>
+#include <span>
 
 #include "acl/acl.h"
 #include "capi/ability.h"
@@ -10,6 +13,7 @@
 #include "memory/physical.h"
 #include "memory/reservations.h"
 #include "runtime/runtime.h"
+#include "share/handle_name.h"
 #include "share/waiting.h"
 
 using hufu::Ability;
@@ -26,7 +30,10 @@ using hufu::capi::require;
 using hufu::memory::Accessor;
 using hufu::memory::PhysicalSpec;
 using hufu::os::Touch;
+using hufu::runtime::Here;
 using hufu::runtime::Runtime;
+using hufu::share::HandleName;
+using Properties = hufu::runtime::PhysicalSharing::Properties;
 
 namespace {
 
@@ -201,6 +208,10 @@ Result<void> check_reserve(void* const* virPtr, size_t size, uint64_t flags) {
   return {};
 }
 
+std::chrono::steady_clock::time_point patience() {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(hufu::share::wait_limit_ms());
+}
+
 Result<void> map(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags,
                  Touch touch) {
   if (virPtr == nullptr) return null_argument("virPtr");
@@ -216,9 +227,7 @@ Result<void> map(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle han
   if (!runtime) return runtime.error();
   auto physical = (*runtime)->physical().find(handle);
   if (!physical) return physical.error();
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(hufu::share::wait_limit_ms());
-  return (*runtime)->reservations().map(virPtr, size, std::move(*physical), touch, deadline);
+  return (*runtime)->reservations().map(virPtr, size, std::move(*physical), touch, patience());
 }
 
 // A location of aclrtMemSetAccess and aclrtMemGetAccess.
@@ -236,6 +245,58 @@ Result<Accessor> accessor_of(const aclrtMemLocation& location, int devices) {
 aclrtMemAttr attribute_of(const PhysicalSpec& spec) {
   if (spec.page == PageSize::k1GiB) return spec.peer ? ACL_MEM_P2P_HUGE1G : ACL_MEM_HUGE1G;
   return spec.peer ? ACL_MEM_P2P_HUGE : ACL_MEM_HUGE;
+}
+
+// V1's and V2's parameters. The rest of what is refused is the broker's to say.
+Result<hufu::wire::ExportHandleReply> export_handle(aclrtDrvMemHandle handle, uint64_t flags) {
+  if (auto able = require(Ability::kVmm); !able) return able.error();
+  if (flags > ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION) {
+    return fail(Errc::kInvalidValue, Reason::kBadFlags,
+                "flags is {:#x}; pass 0 for a whitelist, or 1 for none", flags);
+  }
+  const auto runtime = Runtime::get();
+  if (!runtime) return runtime.error();
+  const uint32_t any = flags == ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION
+                           ? uint32_t{hufu::wire::kAnyProcess}
+                           : 0;
+  return (*runtime)->physical_sharing().export_handle(handle, any);
+}
+
+Result<void> check_share_type(aclrtMemSharedHandleType type) {
+  if (type == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) return {};
+  if (type == ACL_MEM_SHARE_HANDLE_TYPE_FABRIC) return require(Ability::kFabric);
+  return fail(Errc::kInvalidValue, Reason::kNone,
+              "shareType is {}; pass ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT (1) or _FABRIC (2)",
+              static_cast<int>(type));
+}
+
+HandleName name_of(const void* shareable, aclrtMemSharedHandleType type) {
+  if (type == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) {
+    uint64_t token = 0;
+    std::memcpy(&token, shareable, sizeof(token));
+    return HandleName::of_token(token);
+  }
+  hufu::share::FabricHandle fabric{};
+  std::memcpy(fabric.data(), shareable, fabric.size());
+  return HandleName::of_fabric(fabric);
+}
+
+Result<void> check_pids(const int32_t* pid, size_t count) {
+  if (pid == nullptr) return null_argument("pid");
+  constexpr size_t kMost = 65535;  // The driver's.
+  if (count == 0) return fail(Errc::kInvalidArgument, Reason::kNone, "pidNum is 0; pass a pid");
+  if (count > kMost) {
+    return fail(Errc::kInvalidValue, Reason::kNone, "pidNum is {}; pass at most {} at a time",
+                count, kMost);
+  }
+  return {};
+}
+
+Result<void> list_pids(const HandleName& name, std::span<const int32_t> pids) {
+  if (auto able = require(Ability::kVmm); !able) return able;
+  const auto runtime = Runtime::get();
+  if (!runtime) return runtime.error();
+  return (*runtime)->physical_sharing().list_pids(name, pids);
 }
 
 }  // namespace
@@ -334,7 +395,7 @@ aclError aclrtFreePhysical(aclrtDrvMemHandle handle) {
     if (auto able = require(Ability::kVmm); !able) return able;
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
-    return (*runtime)->physical().free(handle);
+    return (*runtime)->physical_sharing().free(handle);
   });
 }
 
@@ -348,6 +409,13 @@ aclError aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle,
     if (!runtime) return runtime.error();
     const auto physical = (*runtime)->physical().find(handle);
     if (!physical) return physical.error();
+    if (!(*physical)->has_properties()) {
+      return fail(
+          Errc::kNotSupported, Reason::kNone,
+          "handle {} was imported by aclrtMemImportFromShareableHandle, which does not tell "
+          "the properties; use aclrtMemImportFromShareableHandleV2",
+          handle);
+    }
     const PhysicalSpec& spec = (*physical)->spec();
     aclrtPhysicalMemProp answered{};
     answered.handleType = ACL_MEM_HANDLE_TYPE_NONE;
@@ -458,6 +526,121 @@ aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLin
     // One kind of memory has one link, so good advice changes nothing.
     const auto physical = (*runtime)->physical().find(handle);
     if (!physical) return physical.error();
+    return {};
+  });
+}
+
+aclError aclrtMemMapSelectedLink(void* virPtrDst, size_t size, void* virPtrSrc, uint32_t linkIdx) {
+  return answer([&]() -> Result<void> {
+    if (virPtrDst == nullptr || virPtrSrc == nullptr || size == 0 || linkIdx > 1) {
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "virPtrDst is {}, virPtrSrc is {}, size is {} and linkIdx is {}; pass two ranges "
+                  "and a link of 0 or 1",
+                  virPtrDst, virPtrSrc, size, linkIdx);
+    }
+    if (auto able = require(Ability::kVmm); !able) return able;
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    auto physical = (*runtime)->reservations().mapped_from(virPtrSrc);
+    if (!physical) return physical.error();
+    return (*runtime)->reservations().map(virPtrDst, size, std::move(*physical), Touch::kReadWrite,
+                                          patience());
+  });
+}
+
+// --- Sharing -------------------------------------------------------------------------------------
+
+aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType,
+                                         uint64_t flags, uint64_t* shareableHandle) {
+  return answer([&]() -> Result<void> {
+    if (handle == nullptr) return null_argument("handle");
+    if (shareableHandle == nullptr) return null_argument("shareableHandle");
+    if (handleType != ACL_MEM_HANDLE_TYPE_NONE) {
+      return fail(Errc::kInvalidArgument, Reason::kNone,
+                  "handleType is {}; pass ACL_MEM_HANDLE_TYPE_NONE (0)",
+                  static_cast<int>(handleType));
+    }
+    const auto exported = export_handle(handle, flags);
+    if (!exported) return exported.error();
+    *shareableHandle = exported->token;
+    return {};
+  });
+}
+
+aclError aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t flags,
+                                           aclrtMemSharedHandleType shareType,
+                                           void* shareableHandle) {
+  return answer([&]() -> Result<void> {
+    if (handle == nullptr) return null_argument("handle");
+    if (shareableHandle == nullptr) return null_argument("shareableHandle");
+    if (auto good = check_share_type(shareType); !good) return good;
+    const auto exported = export_handle(handle, flags);
+    if (!exported) return exported.error();
+    if (shareType == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) {
+      std::memcpy(shareableHandle, &exported->token, sizeof(exported->token));
+    } else {
+      const auto fabric = hufu::share::fabric_handle_of(*exported);
+      std::memcpy(shareableHandle, fabric.data(), fabric.size());
+    }
+    return {};
+  });
+}
+
+aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t* pid, size_t pidNum) {
+  return answer([&]() -> Result<void> {
+    if (auto good = check_pids(pid, pidNum); !good) return good;
+    return list_pids(HandleName::of_token(shareableHandle), {pid, pidNum});
+  });
+}
+
+aclError aclrtMemSetPidToShareableHandleV2(void* shareableHandle,
+                                           aclrtMemSharedHandleType shareType, int32_t* pid,
+                                           size_t pidNum) {
+  return answer([&]() -> Result<void> {
+    if (shareableHandle == nullptr) return null_argument("shareableHandle");
+    if (auto good = check_pids(pid, pidNum); !good) return good;
+    if (auto good = check_share_type(shareType); !good) return good;
+    return list_pids(name_of(shareableHandle, shareType), {pid, pidNum});
+  });
+}
+
+aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId,
+                                           aclrtDrvMemHandle* handle) {
+  return answer([&]() -> Result<void> {
+    if (handle == nullptr) return null_argument("handle");
+    if (auto able = require(Ability::kVmm); !able) return able;
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    if (auto good = check_device(static_cast<uint32_t>(deviceId), (*runtime)->contexts().devices(),
+                                 "deviceId");
+        !good) {
+      return good;
+    }
+    const auto here = Here::get();
+    if (!here) return here.error();
+    const auto imported = here->runtime->physical_sharing().import(
+        HandleName::of_token(shareableHandle), deviceId, Properties::kUnknown);
+    if (!imported) return imported.error();
+    *handle = *imported;
+    return {};
+  });
+}
+
+aclError aclrtMemImportFromShareableHandleV2(void* shareableHandle,
+                                             aclrtMemSharedHandleType shareType, uint64_t flags,
+                                             aclrtDrvMemHandle* handle) {
+  return answer([&]() -> Result<void> {
+    if (shareableHandle == nullptr) return null_argument("shareableHandle");
+    if (handle == nullptr) return null_argument("handle");
+    if (flags != 0) return fail_flags(flags, "0");
+    if (auto able = require(Ability::kVmm); !able) return able;
+    const auto here = Here::get();
+    if (!here) return here.error();
+    if (auto good = check_share_type(shareType); !good) return good;
+    const auto imported = here->runtime->physical_sharing().import(
+        name_of(shareableHandle, shareType), here->context.device, Properties::kKnown);
+    if (!imported) return imported.error();
+    *handle = *imported;
     return {};
   });
 }

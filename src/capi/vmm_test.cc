@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -63,6 +64,7 @@ class Vmm : public testing::Test {
     before_ = used();
   }
   void TearDown() override {
+    EXPECT_EQ(aclrtSynchronizeDevice(), ACL_SUCCESS);  // What work kept has ended.
     EXPECT_EQ(used(), before_);
     EXPECT_EQ(aclrtResetDeviceForce(0), ACL_SUCCESS);
   }
@@ -342,6 +344,25 @@ TEST_F(Vmm, MappedMemoryIsDeviceMemory) {
   EXPECT_EQ(aclrtMemGetAddressRange(base, &start, &size), ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
 }
 
+TEST_F(Vmm, WhereNothingIsMappedNoCopyGoes) {
+  void* base = reserve(2 * kUnit);
+  char byte = 'x';
+  for (const bool once_mapped : {false, true}) {
+    if (once_mapped) {
+      aclrtDrvMemHandle handle = make();
+      ASSERT_EQ(aclrtMapMem(base, kUnit, 0, handle, 0), ACL_SUCCESS);
+      ASSERT_EQ(aclrtUnmapMem(base), ACL_SUCCESS);
+      ASSERT_EQ(aclrtFreePhysical(handle), ACL_SUCCESS);
+    }
+    EXPECT_EQ(aclrtMemset(base, 1, 1, 1), 107000);
+    EXPECT_EQ(aclrtMemcpy(base, 1, &byte, 1, ACL_MEMCPY_HOST_TO_HOST), 107000);
+    EXPECT_EQ(aclrtMemcpy(&byte, 1, base, 1, ACL_MEMCPY_DEFAULT), 107000);
+    EXPECT_EQ(aclrtMemcpy(base, 1, &byte, 1, ACL_MEMCPY_HOST_TO_DEVICE),
+              ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED);
+  }
+  EXPECT_EQ(aclrtReleaseMemAddress(base), ACL_SUCCESS);
+}
+
 TEST_F(S15, MappedWithoutAccessFaultsUntilItIsGiven) {
   void* base = reserve(kUnit);
   aclrtDrvMemHandle handle = make();
@@ -539,6 +560,27 @@ TEST_F(Vmm, BothOrdersOfFreeingWork) {
   }
 }
 
+TEST_F(Vmm, ASelectedLinkIsOneMoreMappingOfTheSameMemory) {
+  void* source = mapped(2 * kUnit);
+  void* target = reserve(2 * kUnit);
+  for (const uint32_t link : {0U, 1U}) {
+    ASSERT_EQ(aclrtMemMapSelectedLink(target, 2 * kUnit, source, link), ACL_SUCCESS) << recent();
+    *offset(source, kUnit) = 's';
+    EXPECT_EQ(*offset(target, kUnit), 's');
+    EXPECT_EQ(aclrtUnmapMem(target), ACL_SUCCESS);
+    *offset(source, kUnit) = 'x';
+  }
+  EXPECT_EQ(aclrtMemMapSelectedLink(target, 2 * kUnit, source, 2), 107000);
+  EXPECT_EQ(aclrtMemMapSelectedLink(target, 0, source, 0), 107000);
+  EXPECT_EQ(aclrtMemMapSelectedLink(nullptr, 2 * kUnit, source, 0), 107000);
+  EXPECT_EQ(aclrtMemMapSelectedLink(target, 2 * kUnit, nullptr, 0), 107000);
+  EXPECT_EQ(aclrtMemMapSelectedLink(target, kUnit, source, 0), 107000);
+  EXPECT_EQ(aclrtMemMapSelectedLink(target, 2 * kUnit, offset(source, kUnit), 0), 507899);
+  EXPECT_EQ(aclrtMemMapSelectedLink(target, 2 * kUnit, target, 0), 507899);
+  EXPECT_EQ(aclrtReleaseMemAddress(target), ACL_SUCCESS);
+  end(source);
+}
+
 TEST_F(P46, EveryRefusalNamesItsArgument) {
   void* base = mapped();
   aclrtDrvMemHandle handle = nullptr;
@@ -632,6 +674,107 @@ TEST_F(Vmm, AllOfItMayEndWhileWorkIsQueued) {
   ASSERT_EQ(aclrtSynchronizeDevice(), ACL_SUCCESS);
   EXPECT_EQ(used(), before_);
   EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);
+}
+
+// --- Sharing, alone ------------------------------------------------------------------------------
+
+TEST_F(Vmm, SharingRefusesWhatTheContractSaysBeforeItAsksABroker) {
+  aclrtDrvMemHandle handle = make();
+  uint64_t token = 99;
+  aclrtMemFabricHandle fabric{};
+  int32_t pid = 1;
+  const auto none = ACL_MEM_HANDLE_TYPE_NONE;
+  const auto plain = ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT;
+  EXPECT_EQ(aclrtMemExportToShareableHandle(nullptr, none, 0, &token), 100000);
+  EXPECT_EQ(aclrtMemExportToShareableHandle(handle, none, 0, nullptr), 100000);
+  EXPECT_EQ(aclrtMemExportToShareableHandle(handle, ACL_MEM_HANDLE_TYPE_POSIX, 0, &token), 100000);
+  EXPECT_EQ(aclrtMemExportToShareableHandle(handle, none, 2, &token), 107000);
+  EXPECT_EQ(aclrtMemExportToShareableHandle(&token, none, 0, &token), 107017);
+  EXPECT_EQ(aclrtMemExportToShareableHandleV2(nullptr, 0, plain, &token), 100000);
+  EXPECT_EQ(aclrtMemExportToShareableHandleV2(handle, 0, plain, nullptr), 100000);
+  EXPECT_EQ(aclrtMemExportToShareableHandleV2(handle, 2, plain, &token), 107000);
+  for (const int type : {0, 3, -1}) {
+    const auto other = from_c<aclrtMemSharedHandleType>(type);
+    EXPECT_EQ(aclrtMemExportToShareableHandleV2(handle, 0, other, &fabric), 107000);
+    EXPECT_EQ(aclrtMemSetPidToShareableHandleV2(&fabric, other, &pid, 1), 107000);
+    EXPECT_EQ(aclrtMemImportFromShareableHandleV2(&fabric, other, 0, &handle), 107000);
+  }
+  EXPECT_EQ(aclrtMemSetPidToShareableHandle(1, nullptr, 1), 100000);
+  EXPECT_EQ(aclrtMemSetPidToShareableHandle(1, &pid, 0), 100000);
+  EXPECT_EQ(aclrtMemSetPidToShareableHandle(1, &pid, 65536), 107000);
+  EXPECT_EQ(aclrtMemSetPidToShareableHandleV2(nullptr, plain, &pid, 1), 100000);
+  aclrtDrvMemHandle imported = nullptr;
+  EXPECT_EQ(aclrtMemImportFromShareableHandle(1, 0, nullptr), 100000);
+  EXPECT_EQ(aclrtMemImportFromShareableHandle(1, 2, &imported), 107001);
+  EXPECT_EQ(aclrtMemImportFromShareableHandle(1, -1, &imported), 107001);
+  EXPECT_EQ(aclrtMemImportFromShareableHandleV2(nullptr, plain, 0, &imported), 100000);
+  EXPECT_EQ(aclrtMemImportFromShareableHandleV2(&token, plain, 0, nullptr), 100000);
+  EXPECT_EQ(aclrtMemImportFromShareableHandleV2(&token, plain, 1, &imported), 100000);
+  std::thread([&] {
+    EXPECT_EQ(aclrtMemImportFromShareableHandle(1, 0, &imported), 107002);
+    EXPECT_EQ(aclrtMemImportFromShareableHandleV2(&token, plain, 0, &imported), 107002);
+  }).join();
+  recent();
+  EXPECT_EQ(aclrtMemExportToShareableHandle(handle, none, 1, &token), 507899);
+  EXPECT_NE(recent().find("HUFU_BROKER"), std::string::npos);
+  EXPECT_EQ(token, 99U);
+  EXPECT_EQ(imported, nullptr);
+  EXPECT_EQ(aclrtFreePhysical(handle), ACL_SUCCESS);
+}
+
+// --- From many threads ---------------------------------------------------------------------------
+
+TEST_F(Vmm, CopiesAndMapsFromManyThreadsNeverMeetHalfAMapping) {
+  constexpr size_t kPlaces = 3;
+  constexpr int kRounds = 150;
+  void* base = reserve(kPlaces * kUnit);
+  std::atomic<int> mapping{kPlaces};
+  std::atomic<bool> wrong{false};
+  std::atomic<int> copied{0};
+  std::vector<std::thread> threads;
+  for (size_t place = 0; place < kPlaces; ++place) {
+    threads.emplace_back([&, place] {
+      void* at = offset(base, place * kUnit);
+      // And until they have met what they race for.
+      for (int round = 0; round < kRounds || copied.load() == 0; ++round) {
+        aclrtDrvMemHandle handle = nullptr;
+        aclrtDrvMemHandle again = nullptr;
+        const auto prop = prop_of();
+        const bool good = aclrtMallocPhysical(&handle, kUnit, &prop, 0) == ACL_SUCCESS &&
+                          aclrtMapMem(at, kUnit, 0, handle, 0) == ACL_SUCCESS &&
+                          aclrtMemRetainAllocationHandle(at, &again) == ACL_SUCCESS &&
+                          again == handle && aclrtFreePhysical(handle) == ACL_SUCCESS &&
+                          aclrtUnmapMem(at) == ACL_SUCCESS &&
+                          aclrtFreePhysical(handle) == ACL_SUCCESS;
+        if (!good) wrong = true;
+      }
+      --mapping;
+    });
+  }
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+      aclrtStream stream = nullptr;
+      ASSERT_EQ(aclrtCreateStream(&stream), ACL_SUCCESS);
+      std::vector<char> host(kUnit);
+      for (size_t n = static_cast<size_t>(i); mapping.load() != 0; ++n) {
+        void* at = offset(base, n % kPlaces * kUnit);
+        // Refused, or all of it: an address is mapped or it is nothing.
+        if (aclrtMemcpy(host.data(), kUnit, at, kUnit, ACL_MEMCPY_DEVICE_TO_HOST) == ACL_SUCCESS) {
+          ++copied;
+        }
+        if (aclrtMemsetAsync(at, kUnit, 1, kUnit, stream) == ACL_SUCCESS) ++copied;
+        recent();
+      }
+      EXPECT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+      EXPECT_EQ(aclrtDestroyStream(stream), ACL_SUCCESS);
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(aclrtSynchronizeDevice(), ACL_SUCCESS);
+  EXPECT_EQ(aclrtReleaseMemAddress(base), ACL_SUCCESS);
 }
 
 }  // namespace

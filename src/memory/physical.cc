@@ -51,7 +51,7 @@ Result<std::shared_ptr<Physical>> Physical::make_once(PageSource& source, Hugetl
   auto minted = source.mint(
       {.device = spec.device, .size = spec.size, .page = spec.page, .hugetlb = huge_pages});
   if (!minted) return minted.error();
-  std::shared_ptr<Physical> physical(new Physical(source, spec, minted->id));
+  std::shared_ptr<Physical> physical(new Physical(&source, spec, minted->id));
   *backing = minted->backing;
   const bool hugetlb = minted->backing == os::Backing::kHugetlb;
   if (huge_pages == Hugetlb::kRequired && !hugetlb) {
@@ -69,9 +69,22 @@ Result<std::shared_ptr<Physical>> Physical::make_once(PageSource& source, Hugetl
   return physical;
 }
 
+Result<std::shared_ptr<Physical>> Physical::of(ForeignPages foreign, const PhysicalSpec& spec) {
+  std::shared_ptr<Physical> physical(new Physical(nullptr, spec, 0));
+  physical->right_ = std::move(foreign.right);
+  physical->has_properties_ = !foreign.without_properties;
+  auto parked =
+      os::ParkedPages::make(std::move(foreign.file), foreign.backing, spec.size, spec.page);
+  if (!parked) return parked.error();
+  physical->pages_ = std::move(*parked);
+  if (auto kept = physical->pages_.keep_out_of_dumps(); !kept) return kept.error();
+  if (auto hidden = physical->pages_.hide(); !hidden) return hidden.error();
+  return physical;
+}
+
 Physical::~Physical() {
   // Then the pages: nobody may import what is being unmapped.
-  source_->give_back(block_, lent_);
+  if (source_ != nullptr) source_->give_back(block_, lent_);
   at_end_();
 }
 
@@ -94,8 +107,18 @@ Result<PhysicalHandle> PhysicalMemory::allocate(const PhysicalSpec& spec) {
     usage.change(device,
                  {{Usage::kRequested, -size}, {Usage::kReserved, -size}, {Usage::kBlocks, -1}});
   };
-  physical.number_ = kTag | (handles_made.fetch_add(1) + 1) << kCountShift;
-  return retain(*made);
+  return give_number(*made);
+}
+
+Result<PhysicalHandle> PhysicalMemory::adopt(ForeignPages foreign, const PhysicalSpec& spec) {
+  const auto made = Physical::of(std::move(foreign), spec);
+  if (!made) return made.error();
+  return give_number(*made);
+}
+
+PhysicalHandle PhysicalMemory::give_number(const std::shared_ptr<Physical>& physical) {
+  physical->number_ = kTag | (handles_made.fetch_add(1) + 1) << kCountShift;
+  return retain(physical);
 }
 
 Result<std::shared_ptr<Physical>> PhysicalMemory::find(PhysicalHandle handle) const {
@@ -114,15 +137,14 @@ PhysicalHandle PhysicalMemory::retain(const std::shared_ptr<Physical>& physical)
   return reinterpret_cast<PhysicalHandle>(physical->number_);
 }
 
-Result<void> PhysicalMemory::free(PhysicalHandle handle) {
-  std::shared_ptr<Physical> last;  // Outlives the lock: its end asks the broker, and unmaps.
+Result<std::shared_ptr<Physical>> PhysicalMemory::free(PhysicalHandle handle) {
   const std::lock_guard lock(mutex_);
   const auto found = handles_.find(number_of(handle));
   if (found == handles_.end()) return fail_handle(handle);
-  if (--found->second.references != 0) return {};
-  last = std::move(found->second.physical);
+  if (--found->second.references != 0) return std::shared_ptr<Physical>();
+  auto last = std::move(found->second.physical);
   handles_.erase(found);
-  return {};
+  return last;
 }
 
 std::size_t PhysicalMemory::count() const {

@@ -17,6 +17,7 @@
 // Making it is what making a block is (memory/block.h): mint, map, commit, and give everything back
 // if a step fails. Thread-safe.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,12 +45,22 @@ struct PhysicalSpec {
   bool peer = false;           // Of the kind that other devices reach.
 };
 
+// Physical memory that another process made and shared.
+struct ForeignPages {
+  UniqueFd file;
+  os::Backing backing = os::Backing::kShmem;
+  std::shared_ptr<void> right;  // To have it: ends after the last of it is unmapped.
+  // Its handle's properties are told to nobody (imports by CANN's first interface).
+  bool without_properties = false;
+};
+
 // The pages themselves. Owned by handles and mappings together; its end gives them back.
 class Physical {
  public:
   // Minted and committed here.
   static Result<std::shared_ptr<Physical>> make(PageSource& source, Hugetlb huge_pages,
                                                 const PhysicalSpec& spec);
+  static Result<std::shared_ptr<Physical>> of(ForeignPages foreign, const PhysicalSpec& spec);
   ~Physical();
   Physical(const Physical&) = delete;
   Physical& operator=(const Physical&) = delete;
@@ -58,21 +69,28 @@ class Physical {
   std::uint64_t block() const { return block_; }
   const os::ParkedPages& pages() const { return pages_; }
   os::Pages made_of() const { return made_of_; }
+  bool is_foreign() const { return source_ == nullptr; }
+  bool has_properties() const { return has_properties_; }
+
+  // Before its first shareable handle is asked for. Sticky, see Block::mark_exported().
+  void mark_exported() { lent_ = Lent::kOnce; }
 
  private:
   friend class PhysicalMemory;
-  Physical(PageSource& source, const PhysicalSpec& spec, std::uint64_t block)
-      : source_(&source), spec_(spec), block_(block) {}
+  Physical(PageSource* source, const PhysicalSpec& spec, std::uint64_t block)
+      : source_(source), spec_(spec), block_(block) {}
 
   static Result<std::shared_ptr<Physical>> make_once(PageSource& source, Hugetlb huge_pages,
                                                      const PhysicalSpec& spec,
                                                      os::Backing* backing);
 
-  PageSource* source_;
+  PageSource* source_;  // Null: they are another process's.
   PhysicalSpec spec_;
   std::uint64_t block_;
-  Lent lent_ = Lent::kNever;
+  std::atomic<Lent> lent_ = Lent::kNever;
+  bool has_properties_ = true;
   os::Pages made_of_ = os::Pages::kSmall;
+  std::shared_ptr<void> right_;  // Before pages_, so that it ends after them.
   os::ParkedPages pages_;
   std::uintptr_t number_ = 0;             // Of its handle.
   std::function<void()> at_end_ = [] {};  // Uncounts it.
@@ -89,6 +107,7 @@ class PhysicalMemory {
 
   // One reference of the program's.
   Result<PhysicalHandle> allocate(const PhysicalSpec& spec);
+  Result<PhysicalHandle> adopt(ForeignPages foreign, const PhysicalSpec& spec);
 
   Result<std::shared_ptr<Physical>> find(PhysicalHandle handle) const;
 
@@ -96,8 +115,8 @@ class PhysicalMemory {
   // freed, and is good again.
   PhysicalHandle retain(const std::shared_ptr<Physical>& physical);
 
-  // One less.
-  Result<void> free(PhysicalHandle handle);
+  // One less. After the last one the memory itself, which may be mapped still; else null.
+  Result<std::shared_ptr<Physical>> free(PhysicalHandle handle);
 
   std::size_t count() const;
 
@@ -106,6 +125,8 @@ class PhysicalMemory {
     std::shared_ptr<Physical> physical;
     std::uint64_t references;
   };
+
+  PhysicalHandle give_number(const std::shared_ptr<Physical>& physical);
 
   PageSource& source_;
   Heap& heap_;

@@ -95,6 +95,9 @@ class NoHugePages final : public PageSource {
     return source.mint(small);
   }
   void give_back(std::uint64_t id, Lent lent) override { source.give_back(id, lent); }
+  Result<void> charge(std::uint64_t id, std::uint64_t bytes) override {
+    return source.charge(id, bytes);
+  }
   void end_keys(std::uint64_t /*id*/) override {}
   Result<Capacity> capacity(int device) override { return source.capacity(device); }
 

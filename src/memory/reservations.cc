@@ -79,6 +79,8 @@ Result<void*> Reservations::reserve(std::uint64_t size, void* where) {
   range->space = std::move(*space);
   const std::uintptr_t base = range->base();
   const std::lock_guard lock(mutex_);
+  lowest_ = std::min(lowest_.load(), base);
+  highest_ = std::max(highest_.load(), base + *length);
   ranges_.emplace(base, std::move(range));
   return static_cast<void*>(pointer_to(base));
 }
@@ -231,12 +233,30 @@ Result<bool> Reservations::allowed(const void* address, Accessor by) const {
   return found->second.by.contains(by);
 }
 
+bool Reservations::contains(const void* address) const {
+  const std::uintptr_t at = address_of(address);
+  if (at < lowest_.load() || at >= highest_.load()) return false;
+  const std::lock_guard lock(mutex_);
+  return range_of(at) != nullptr;
+}
+
 Result<std::shared_ptr<Physical>> Reservations::mapped_at(const void* address) const {
   const std::lock_guard lock(mutex_);
   const auto range = range_of(address_of(address));
   if (range == nullptr) return fail_not_mapped(address_of(address));
   const auto found = range->mapped_at(address_of(address));
   if (found == range->mappings.end()) return fail_not_mapped(address_of(address));
+  return found->second.physical;
+}
+
+Result<std::shared_ptr<Physical>> Reservations::mapped_from(const void* at) const {
+  const std::lock_guard lock(mutex_);
+  const auto range = range_of(address_of(at));
+  if (range == nullptr) return fail_not_mapped(address_of(at));
+  const auto found = range->mappings.find(address_of(at));
+  if (found == range->mappings.end() || found->second.leaving()) {
+    return fail_not_mapped(address_of(at));
+  }
   return found->second.physical;
 }
 

@@ -13,6 +13,7 @@
 //
 // Thread-safe.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -98,8 +99,13 @@ class Reservations {
   // May it be touched by this one?
   Result<bool> allowed(const void* address, Accessor by) const;
 
-  // What is mapped there.
+  // Is the address in a reserved range? What lies there or nowhere is this class's to know: a copy
+  // that takes any readable host memory must not try it. Costs other addresses no lock.
+  bool contains(const void* address) const;
+
+  // What is mapped there; or from there on.
   Result<std::shared_ptr<Physical>> mapped_at(const void* address) const;
+  Result<std::shared_ptr<Physical>> mapped_from(const void* at) const;
 
  private:
   std::shared_ptr<Range> range_of(std::uintptr_t address) const;
@@ -109,6 +115,9 @@ class Reservations {
   mutable std::mutex mutex_;  // Guards ranges_ and what is in them.
   std::condition_variable left_;
   std::map<std::uintptr_t, std::shared_ptr<Range>> ranges_;  // By base.
+  // All ranges that ever were are between these.
+  std::atomic<std::uintptr_t> lowest_ = ~std::uintptr_t{0};
+  std::atomic<std::uintptr_t> highest_ = 0;
 };
 
 }  // namespace hufu::memory

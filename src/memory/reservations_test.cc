@@ -40,7 +40,7 @@ class ReservationsTest : public testing::Test {
     const auto handle = memory_.allocate({.size = size});
     EXPECT_TRUE(handle) << handle.error().what();
     auto physical = *memory_.find(*handle);
-    EXPECT_TRUE(memory_.free(*handle));  // From here on it is the mapping's.
+    EXPECT_TRUE(memory_.free(*handle).has_value());  // From here on it is the mapping's.
     return physical;
   }
   Result<void> map(std::byte* at, std::shared_ptr<Physical> physical,

@@ -32,6 +32,12 @@ Result<Found> check_range(Runtime& runtime, const void* pointer, std::uint64_t c
                           Use use) {
   auto region = runtime.heap().describe(pointer);
   if (!region) {
+    if (side != Side::kDevice && runtime.reservations().contains(pointer)) {
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "address {} is reserved and nothing is mapped there; map physical memory with "
+                  "aclrtMapMem first",
+                  pointer);
+    }
     if (side != Side::kDevice) return Found{};
     const auto known = runtime.region_of(pointer, count);
     if (!known) return known.error();

@@ -82,7 +82,8 @@ Runtime::Runtime(Parts parts)
       physical_(*source_, heap_, parts.huge_pages),
       reservations_(heap_.registry()),
       sharing_(heap_, *client_),
-      handles_(*client_) {
+      handles_(*client_),
+      physical_sharing_(physical_, *client_, handles_) {
   static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
   host_memory().attach(heap_.registry());
   agent_.on_return([this] { heap_.give_back_reserve(); });

@@ -30,6 +30,7 @@
 #include "memory/source.h"
 #include "runtime/contexts.h"
 #include "runtime/deferred.h"
+#include "runtime/physical_sharing.h"
 #include "runtime/sharing.h"
 #include "runtime/streams.h"
 #include "share/agent.h"
@@ -56,6 +57,7 @@ class Runtime {
   memory::Heap& heap() { return heap_; }
   memory::PhysicalMemory& physical() { return physical_; }
   memory::Reservations& reservations() { return reservations_; }
+  PhysicalSharing& physical_sharing() { return physical_sharing_; }
   Sharing& sharing() { return sharing_; }
   share::Handles& handles() { return handles_; }
   memory::PageSource& source() { return *source_; }
@@ -102,6 +104,7 @@ class Runtime {
   memory::Reservations reservations_;
   Sharing sharing_;
   share::Handles handles_;
+  PhysicalSharing physical_sharing_;
 };
 
 // The runtime and the calling thread's context in it: what most calls need.

@@ -23,6 +23,7 @@
 
 #include "hufu/hufu.h"
 #include "os/process.h"
+#include "support/probe.h"
 
 namespace hufu::test {
 namespace {
@@ -268,8 +269,169 @@ std::string batch_of_keys(const Words& words) {
   return text;
 }
 
+// --- Virtual memory management -------------------------------------------------------------------
+
+std::uint64_t as_number(const void* handle) { return reinterpret_cast<std::uintptr_t>(handle); }
+
+aclrtPhysicalMemProp physical_prop(std::uint32_t device) {
+  aclrtPhysicalMemProp prop{};
+  prop.memAttr = ACL_HBM_MEM_HUGE;
+  prop.location = {.id = device, .type = ACL_MEM_LOCATION_TYPE_DEVICE};
+  return prop;
+}
+
+// A shareable handle as text: a token's number, or a fabric handle in hexadecimal digits.
+struct Shareable {
+  explicit Shareable(aclrtMemSharedHandleType of) : type(of) {}
+  explicit Shareable(const std::string& text) {
+    if (text.size() != 2 * sizeof(fabric.data)) {
+      token = std::stoull(text);
+      return;
+    }
+    type = ACL_MEM_SHARE_HANDLE_TYPE_FABRIC;
+    for (std::size_t i = 0; i < sizeof(fabric.data); ++i)
+      fabric.data[i] = static_cast<std::uint8_t>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
+  }
+  std::string text() const {
+    if (type == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) return std::to_string(token);
+    std::string digits;
+    for (const std::uint8_t byte : fabric.data)
+      digits += fmt::format("{:02x}", byte);
+    return digits;
+  }
+  void* address() {
+    return type == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT ? static_cast<void*>(&token) : &fabric;
+  }
+
+  aclrtMemSharedHandleType type = ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT;
+  std::uint64_t token = 0;
+  aclrtMemFabricHandle fabric{};
+};
+
+// Wakes and sleeps ROUNDS times at one address: new physical memory is mapped there, written,
+// unmapped and freed. After each time nothing of it may be in use.
+std::string sleep_and_wake(std::byte* base, std::size_t size, std::uint64_t rounds) {
+  std::size_t free_before = 0;
+  std::size_t total = 0;
+  aclrtGetMemInfo(ACL_HBM_MEM, &free_before, &total);
+  const std::uint64_t resident_before = status_kib(::getpid(), "RssShmem");
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    aclrtDrvMemHandle handle = nullptr;
+    const auto prop = physical_prop(0);
+    aclError code = aclrtMallocPhysical(&handle, size, &prop, 0);
+    if (code == ACL_SUCCESS) code = aclrtMapMem(base, size, 0, handle, 0);
+    if (code != ACL_SUCCESS) return said(code);
+    if (base[0] != std::byte{0}) return "error a wake found somebody's bytes";
+    std::fill_n(base, size, std::byte{1});
+    code = aclrtUnmapMem(base);
+    if (code == ACL_SUCCESS) code = aclrtFreePhysical(handle);
+    if (code != ACL_SUCCESS) return said(code);
+    std::size_t free = 0;
+    aclrtGetMemInfo(ACL_HBM_MEM, &free, &total);
+    if (free != free_before) return fmt::format("error {} of {} free", free, free_before);
+    const std::uint64_t resident = status_kib(::getpid(), "RssShmem");
+    if (resident > resident_before) return fmt::format("error {} KiB are resident", resident);
+  }
+  return said(ACL_SUCCESS);
+}
+
+std::string map_until_refused(std::uint64_t most) {
+  for (std::uint64_t i = 0; i < most; ++i) {
+    void* base = nullptr;
+    // Two units, so that each mapping needs entries of its own.
+    const aclError code = aclrtReserveMemAddress(&base, 4 << 20U, 0, nullptr, 0);
+    if (code != ACL_SUCCESS) return said(code);
+    static aclrtDrvMemHandle handle = nullptr;
+    const auto prop = physical_prop(0);
+    if (handle == nullptr) aclrtMallocPhysical(&handle, 2 << 20U, &prop, 0);
+    const aclError mapped = aclrtMapMem(base, 2 << 20U, 0, handle, 0);
+    if (mapped == ACL_SUCCESS) continue;
+    const std::string text = said(mapped);
+    // What was refused left nothing: the range is as it was, and can be given back.
+    if (aclrtUnmapMem(base) == ACL_SUCCESS) return "error it was mapped";
+    if (aclrtReleaseMemAddress(base) != ACL_SUCCESS) return "error it cannot be released";
+    return text;
+  }
+  return said(ACL_SUCCESS);
+}
+
+std::string vmm(const Words& words) {
+  const std::string& verb = words.at(0);
+  const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
+  aclrtDrvMemHandle handle = nullptr;
+  if (verb == "vmm-reserve") {
+    void* base = nullptr;
+    void* where = words.size() > 2 ? pointer(words[2]) : nullptr;
+    const aclError code = aclrtReserveMemAddress(&base, number(1), 0, where, 0);
+    return said(code, base);
+  }
+  if (verb == "vmm-release") return said(aclrtReleaseMemAddress(pointer(words.at(1))));
+  if (verb == "vmm-malloc") {
+    const auto prop = physical_prop(words.size() > 2 ? static_cast<std::uint32_t>(number(2)) : 0);
+    const aclError code = aclrtMallocPhysical(&handle, number(1), &prop, 0);
+    return said(code, std::to_string(as_number(handle)));
+  }
+  if (verb == "vmm-free") return said(aclrtFreePhysical(pointer(words.at(1))));
+  if (verb == "vmm-map") {
+    return said(aclrtMapMem(pointer(words.at(1)), number(2), 0, pointer(words.at(3)), 0));
+  }
+  if (verb == "vmm-unmap") return said(aclrtUnmapMem(pointer(words.at(1))));
+  if (verb == "vmm-retain") {
+    const aclError code = aclrtMemRetainAllocationHandle(pointer(words.at(1)), &handle);
+    return said(code, std::to_string(as_number(handle)));
+  }
+  if (verb == "vmm-properties") {
+    aclrtPhysicalMemProp prop{};
+    const aclError code = aclrtMemGetAllocationPropertiesFromHandle(pointer(words.at(1)), &prop);
+    return said(code, fmt::format("{} {}", static_cast<int>(prop.memAttr), prop.location.id));
+  }
+  if (verb == "vmm-export") {  // HANDLE FLAGS [SHARE-TYPE]; without a type by the first interface.
+    if (words.size() == 3) {
+      std::uint64_t token = 0;
+      const aclError code = aclrtMemExportToShareableHandle(
+          pointer(words.at(1)), ACL_MEM_HANDLE_TYPE_NONE, number(2), &token);
+      return said(code, std::to_string(token));
+    }
+    Shareable shareable(static_cast<aclrtMemSharedHandleType>(number(3)));
+    const aclError code = aclrtMemExportToShareableHandleV2(pointer(words.at(1)), number(2),
+                                                            shareable.type, shareable.address());
+    return said(code, shareable.text());
+  }
+  if (verb == "vmm-list") {  // SHAREABLE PID...
+    Shareable shareable(words.at(1));
+    std::vector<std::int32_t> pids;
+    for (std::size_t i = 2; i < words.size(); ++i)
+      pids.push_back(std::stoi(words[i]));
+    const aclError by_second = aclrtMemSetPidToShareableHandleV2(
+        shareable.address(), shareable.type, pids.data(), pids.size());
+    if (shareable.type == ACL_MEM_SHARE_HANDLE_TYPE_FABRIC) return said(by_second);
+    aclGetRecentErrMsg();
+    const aclError code =
+        aclrtMemSetPidToShareableHandle(shareable.token, pids.data(), pids.size());
+    return code == by_second ? said(code) : "error the two interfaces disagree";
+  }
+  if (verb == "vmm-import") {  // TOKEN DEVICE
+    const aclError code =
+        aclrtMemImportFromShareableHandle(number(1), std::stoi(words.at(2)), &handle);
+    if (code != ACL_SUCCESS && handle != nullptr) return "error an output of a call that failed";
+    return said(code, std::to_string(as_number(handle)));
+  }
+  if (verb == "vmm-import-v2") {  // SHAREABLE
+    Shareable shareable(words.at(1));
+    const aclError code =
+        aclrtMemImportFromShareableHandleV2(shareable.address(), shareable.type, 0, &handle);
+    if (code != ACL_SUCCESS && handle != nullptr) return "error an output of a call that failed";
+    return said(code, std::to_string(as_number(handle)));
+  }
+  if (verb == "vmm-sleep-and-wake")
+    return sleep_and_wake(pointer(words.at(1)), number(2), number(3));
+  if (verb == "vmm-map-until-refused") return map_until_refused(number(1));
+  return "error no such command: " + verb;
+}
+
 std::string answer(const Words& words) {
   const std::string& verb = words.at(0);
+  if (verb.starts_with("vmm-")) return vmm(words);
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
 
   if (verb == "init") return said(aclInit(nullptr));

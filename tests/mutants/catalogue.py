@@ -199,4 +199,24 @@ MUTANTS = (
         "src/runtime/indirect.cc",
         "  if (!good) return kNoCopy;\n", "",
         "capi_copies_test", "Indirect.*"),
+    Mutant(
+        "vmm-leaving", "memory is mapped over what queued work still reads",
+        "src/memory/reservations.cc",
+        "    if (!there->second.leaving()) {", "    if (there->second.leaving()) break;\n    if (true) {",
+        "memory_reservations_test", "ReservationsTest.WhatIsLeavingIsDeadForCallsAndStillThereForWork"),
+    Mutant(
+        "vmm-no-access", "a copy goes where nothing may be touched yet",
+        "src/runtime/range_check.cc",
+        "if (region->access == Access::kNone) {", "if (false) {",
+        "capi_vmm_test", "S15.*"),
+    Mutant(
+        "vmm-released", "a range is released from under what is mapped in it",
+        "src/memory/reservations.cc",
+        "    if (mapping.leaving()) continue;\n", "    if (!mapping.leaving()) continue;\n",
+        "memory_reservations_test", "ReservationsTest.ReleaseIsRefusedWhileAnythingIsMapped"),
+    Mutant(
+        "vmm-withdraw", "a shareable handle outlives the handle that it was made of",
+        "src/runtime/physical_sharing.cc",
+        "  static_cast<void>(client_.withdraw(found->second.token).has_value());\n", "",
+        "ipc_vmm", "Vmm.FreeingTheHandleEndsItsShareableHandleAndNoImport"),
 )
