@@ -70,7 +70,7 @@ Result<std::shared_ptr<Physical>> Physical::make_once(PageSource& source, Hugetl
 }
 
 Result<std::shared_ptr<Physical>> Physical::of(ForeignPages foreign, const PhysicalSpec& spec) {
-  std::shared_ptr<Physical> physical(new Physical(nullptr, spec, 0));
+  std::shared_ptr<Physical> physical(new Physical(nullptr, spec, foreign.share));
   physical->right_ = std::move(foreign.right);
   physical->has_properties_ = !foreign.without_properties;
   auto parked =

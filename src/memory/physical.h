@@ -50,6 +50,7 @@ struct ForeignPages {
   UniqueFd file;
   os::Backing backing = os::Backing::kShmem;
   std::shared_ptr<void> right;  // To have it: ends after the last of it is unmapped.
+  std::uint64_t share = 0;      // By which it came.
   // Its handle's properties are told to nobody (imports by CANN's first interface).
   bool without_properties = false;
 };
@@ -66,6 +67,7 @@ class Physical {
   Physical& operator=(const Physical&) = delete;
 
   const PhysicalSpec& spec() const { return spec_; }
+  // Of a foreign one the share by which it came.
   std::uint64_t block() const { return block_; }
   const os::ParkedPages& pages() const { return pages_; }
   os::Pages made_of() const { return made_of_; }

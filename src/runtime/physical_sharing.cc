@@ -19,6 +19,7 @@ Result<wire::ExportHandleReply> PhysicalSharing::export_handle(memory::PhysicalH
   const auto physical = memory_.find(handle);
   if (!physical) return physical.error();
   if ((*physical)->is_foreign()) {
+    client_.report_imported((*physical)->block(), (*physical)->spec().size);
     return fail(Errc::kRefused, Reason::kImportedMemory,
                 "handle {} is memory that another process owns; ask its owner to share it", handle);
   }
@@ -56,6 +57,7 @@ Result<memory::PhysicalHandle> PhysicalSharing::import(const share::HandleName& 
        .backing = imported->backing == wire::Backing::kHugetlb ? os::Backing::kHugetlb
                                                                : os::Backing::kShmem,
        .right = std::make_shared<share::Handles::Hold>(std::move(imported->hold)),
+       .share = imported->share,
        .without_properties = properties == Properties::kUnknown},
       {.device = device, .size = imported->size, .page = imported->page});
 }

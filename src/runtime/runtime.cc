@@ -82,10 +82,12 @@ Runtime::Runtime(Parts parts)
       physical_(*source_, heap_, parts.huge_pages),
       reservations_(heap_.registry()),
       sharing_(heap_, *client_),
+      mapped_lender_(reservations_),
       handles_(*client_),
       physical_sharing_(physical_, *client_, handles_) {
   static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
   host_memory().attach(heap_.registry());
+  sharing_.lend_from(memory::RegionKind::kMapped, mapped_lender_);
   agent_.on_return([this] { heap_.give_back_reserve(); });
   client_->report_usage_with([this](std::shared_ptr<os::ReportedMemory> memory) {
     heap_.usage().report_to(std::move(memory));

@@ -30,6 +30,7 @@
 #include "memory/source.h"
 #include "runtime/contexts.h"
 #include "runtime/deferred.h"
+#include "runtime/mapped_lender.h"
 #include "runtime/physical_sharing.h"
 #include "runtime/sharing.h"
 #include "runtime/streams.h"
@@ -103,6 +104,7 @@ class Runtime {
   memory::PhysicalMemory physical_;
   memory::Reservations reservations_;
   Sharing sharing_;
+  MappedLender mapped_lender_;
   share::Handles handles_;
   PhysicalSharing physical_sharing_;
 };
