@@ -3,14 +3,16 @@
 //   floor  a server that passes a descriptor over a SOCK_SEQPACKET socket (SCM_RIGHTS) with no
 //          check, and a client that maps it
 //   Hufu   aclrtIpcMemImportByKey of a key nobody here has open: every check, a chained audit
-//          record in the log file, a reopened descriptor, the guard page
+//          record in the log file, a descriptor of its own, the guard page
 //
 // Each alone, and with its end. The ends are not alike: the floor unmaps, and nobody hears of it.
 // aclrtIpcMemClose tells the broker, which writes a record, asks the kernel whether anybody still
 // has the memory, and writes down the answer.
 //
 // In one run, once with the server on the client's CPU and once on another one: a wake-up across
-// CPUs costs more than all the work, so the two must not be mixed.
+// CPUs costs more than all the work, so the two must not be mixed. On another CPU the broker looks
+// for the next request before it sleeps (broker/lookout.h), which the floor's server does not; on
+// the same CPU both sleep. docs/adr/0011 says what the rest is spent on.
 //
 // Run: make bench, or build/release/bin/import_bench
 

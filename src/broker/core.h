@@ -42,6 +42,8 @@ struct CoreOptions {
   Keeper* keeper = nullptr;  // Of slots; a broker without one begins anew when it is restarted.
   std::int32_t pid = 0;
   std::uint32_t uid = 0;
+  std::chrono::nanoseconds silence =
+      std::chrono::seconds(5);  // From connecting to HELLO or ATTACH.
 };
 
 // What goes back to the peer.
@@ -79,17 +81,23 @@ class Core {
   };
   std::vector<Telling> take_tellings();
 
+  // What is due by now and answers nobody: connections that said nothing are superseded, the kernel
+  // is asked again where it had said that a dead process holds memory. take_ready() is apart.
+  void keep_time();
+  // Nobody will ask again: what is in doubt is written as it was.
+  void settle_doubts();
+
   // Answers of requests that had to wait, each due now. Until then its session asks nothing else.
   std::vector<std::pair<SessionId, Answer>> take_ready();
-  // How long until the next of them is due at the latest; nothing when none waits.
+  // How long until something of the two is due at the latest; nothing when nothing waits.
   std::optional<std::chrono::nanoseconds> next_due_in() const;
 
   // What can wait until nobody asks for anything: files for importers to come are opened.
   bool has_spare_work() const { return !wanted_.empty(); }
   void do_spare_work();
 
-  // Sessions that ended inside handle() because their process said HELLO again; the server closes
-  // their sockets.
+  // Sessions that are over although their sockets are not: their process said HELLO again, or they
+  // never did. The server closes the sockets.
   std::vector<SessionId> take_superseded();
 
   const Ledger& ledger() const { return ledger_; }
@@ -184,6 +192,21 @@ class Core {
   void release(Session& session, Share& share, std::span<const audit::Record> claim);
   std::optional<audit::Record> proof_of_release(const Session& session, const Share& share,
                                                 Block& block);
+  // A process's socket ends before its mappings are taken down, so that the kernel may say of one
+  // that has just ended that it holds its memory still.
+  struct Doubt {
+    audit::Record record;  // STILL_HELD, as of the end.
+    BlockId block;
+    std::optional<os::HolderProbe> file;  // Of a block that went with its last holder.
+    int asked = 1;
+    std::uint64_t due_ns = 0;
+  };
+  audit::Type released(const audit::Record& record) const;
+  bool may_doubt(const audit::Record& proof) const;
+  void doubt(Block& block, const audit::Record& proof);
+  // True when there is nothing left to find out.
+  bool ask_again(Doubt& doubt);
+  void heard(SessionId id);
   // A file for an importer: the one opened ahead, or a fresh one.
   Result<UniqueFd> take_file(Block& block, Access access);
   bool open_ahead(Block& block);
@@ -213,6 +236,14 @@ class Core {
   };
   std::vector<Waiting> waiting_;
   std::unordered_map<SessionId, SessionId> agents_;  // Agent connection to its session.
+  std::vector<Doubt> doubts_;
+  // Connections that have said neither HELLO nor ATTACH, oldest first.
+  struct Silent {
+    SessionId session;
+    std::uint32_t uid;
+    std::uint64_t due_ns;
+  };
+  std::deque<Silent> silent_;
   DigestKey digest_key_;
   bool leases_work_;            // Tried once, at start.
   std::deque<BlockId> ahead_;   // Blocks that have a file opened ahead, oldest first.

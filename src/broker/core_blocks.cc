@@ -160,9 +160,13 @@ std::vector<std::pair<SessionId, Answer>> Core::take_ready() {
 }
 
 std::optional<std::chrono::nanoseconds> Core::next_due_in() const {
-  if (waiting_.empty()) return std::nullopt;
-  // The oldest is the first, and all wait equally long.
-  const std::uint64_t due = waiting_.front().due_ns;
+  // Of those who wait and those who are silent the oldest is the first: all have equally long.
+  std::uint64_t due = ~std::uint64_t{0};
+  if (!waiting_.empty()) due = waiting_.front().due_ns;
+  if (!silent_.empty()) due = std::min(due, silent_.front().due_ns);
+  for (const Doubt& doubt : doubts_)
+    due = std::min(due, doubt.due_ns);
+  if (due == ~std::uint64_t{0}) return std::nullopt;
   const std::uint64_t now = now_ns();
   return std::chrono::nanoseconds(due > now ? due - now : 0);
 }

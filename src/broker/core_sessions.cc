@@ -1,6 +1,7 @@
 // Sessions: one process on one connection, from HELLO to the first of its ends; and the second
 // connection on which it hears events.
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -27,8 +28,33 @@ std::optional<wire::Frame> Core::open(SessionId id, os::PeerIdentity who) {
   if (open >= limit) {
     return wire::encode_unnumbered(refusal_of(no(Reason::kTooManySessions, open, limit)));
   }
+  // A client speaks as soon as it is connected, most often before it is accepted.
+  const std::uint32_t uid = who.connected.uid;
+  const auto silent = static_cast<std::uint64_t>(
+      std::ranges::count_if(silent_, [uid](const Silent& one) { return one.uid == uid; }));
+  if (silent >= options_.limits.silent_per_uid) {
+    return wire::encode_unnumbered(
+        refusal_of(no(Reason::kTooManySessions, silent, options_.limits.silent_per_uid)));
+  }
+  silent_.push_back({.session = id,
+                     .uid = uid,
+                     .due_ns = now_ns() + static_cast<std::uint64_t>(options_.silence.count())});
   ledger_.open_session(id, std::move(who));
   return std::nullopt;
+}
+
+void Core::heard(SessionId id) {
+  std::erase_if(silent_, [id](const Silent& one) { return one.session == id; });
+}
+
+void Core::keep_time() {
+  if (silent_.empty() && doubts_.empty()) return;
+  const std::uint64_t now = now_ns();
+  while (!silent_.empty() && silent_.front().due_ns <= now) {
+    superseded_.push_back(silent_.front().session);
+    silent_.pop_front();
+  }
+  std::erase_if(doubts_, [&](Doubt& doubt) { return doubt.due_ns <= now && ask_again(doubt); });
 }
 
 Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
@@ -55,6 +81,7 @@ Answer Core::answer(Asking& asking, const wire::Hello& /*hello*/) {
   std::array<std::uint8_t, 16> secret{};
   ::randombytes_buf(secret.data(), secret.size());
   ledger_.greet(asking.session, std::move(*board), hash_of(secret));
+  heard(asking.session.id);
   asking.session.usage = std::make_unique<os::ReportedView>(std::move(*usage));
   if (twin) {
     end(*twin);
@@ -94,6 +121,7 @@ Answer Core::answer(Asking& asking, const wire::Attach& attach) {
     agents_.erase(owner->agent);
     superseded_.push_back(owner->agent);
   }
+  heard(asking.session.id);
   owner->agent = asking.session.id;
   agents_.emplace(asking.session.id, owner->id);
   return reply<wire::Attach>(asking, {});
@@ -108,6 +136,7 @@ void Core::end(SessionId id) {
     if (Session* owner = ledger_.session(agent->second)) owner->agent = 0;
     agents_.erase(agent);
   }
+  heard(id);
   std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.session == id; });
   if (session->agent != 0) {
     agents_.erase(session->agent);

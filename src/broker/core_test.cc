@@ -39,9 +39,10 @@ class Broker : public ::testing::Test {
     start({});
   }
   // A new broker with these quotas, and both clients at it.
-  void start(const Limits& limits) {
+  void start(const Limits& limits, std::chrono::nanoseconds silence = std::chrono::seconds(5)) {
     core_ = std::make_unique<Core>(
-        CoreOptions{.devices = 2, .device_capacity = capacity_, .limits = limits},
+        CoreOptions{
+            .devices = 2, .device_capacity = capacity_, .limits = limits, .silence = silence},
         std::move(*KeySeal::make()), std::move(*os::PublishedMemory::make("life", 4096)), *log_,
         *committer_, *reaper_);
     request_ = 0;
@@ -119,6 +120,11 @@ class Broker : public ::testing::Test {
   }
   static wire::Import import_of(const std::string& key, std::uint32_t access = 0) {
     return {.key = wire::key_text(key.c_str()), .access = access, .flags = 0};
+  }
+  // Until nothing is due any more.
+  void pass_time() {
+    while (core_->next_due_in())
+      core_->keep_time();
   }
   std::vector<audit::Record> records() {
     std::vector<audit::Record> found;
@@ -269,6 +275,89 @@ TEST_F(Broker, TheKernelIsAskedWhetherTheLastCloseIsTrue) {
   EXPECT_EQ(records().back().type, audit::Type::kReleaseVerified);
 }
 
+// A process's socket may end before its mappings do.
+TEST_F(Broker, WhoHasJustEndedIsAskedAboutAgain) {
+  for (const bool freed : {false, true}) {
+    SCOPED_TRACE(freed);
+    const BlockId block = mint(kExporter);
+    const std::string key = export_block(block);
+    join(3);
+    Answer answer = ask(3, import_of(key));
+    ASSERT_TRUE(ok<wire::Import>(answer));
+    if (freed) ask(kExporter, wire::Free{block});
+    core_->end(3);
+    EXPECT_NE(records().back().type, audit::Type::kStillHeld);
+    EXPECT_NE(records().back().type, audit::Type::kReleaseVerified);
+    answer.fds.clear();
+    pass_time();
+    EXPECT_EQ(records().back().type, audit::Type::kReleaseVerified);
+    EXPECT_EQ(records().back().actor.pid, static_cast<std::uint32_t>(pid_of(3)));
+  }
+}
+
+TEST_F(Broker, WhatIsHeldLongAfterAnEndIsSaidToBe) {
+  const std::string key = export_block(mint(kExporter));
+  const Answer answer = ask(kImporter, import_of(key));
+  ASSERT_TRUE(ok<wire::Import>(answer));
+  core_->end(kImporter);
+  pass_time();
+  EXPECT_EQ(records().back().type, audit::Type::kStillHeld);
+}
+
+TEST_F(Broker, DoubtsAreWrittenBeforeItLeaves) {
+  const std::string key = export_block(mint(kExporter));
+  const Answer answer = ask(kImporter, import_of(key));
+  ASSERT_TRUE(ok<wire::Import>(answer));
+  core_->end(kImporter);
+  core_->settle_doubts();
+  EXPECT_EQ(records().back().type, audit::Type::kStillHeld);
+  EXPECT_FALSE(core_->next_due_in());
+}
+
+TEST_F(Broker, WhoHoldsItNowIsNotTakenForWhoHasEnded) {
+  const std::string key = export_block(mint(kExporter));
+  Answer answer = ask(kImporter, import_of(key));
+  core_->end(kImporter);
+  join(3);
+  const Answer other = ask(3, import_of(key));
+  ASSERT_TRUE(ok<wire::Import>(other));
+  answer.fds.clear();
+  pass_time();
+  EXPECT_EQ(records().back().type, audit::Type::kImport);
+}
+
+// The next importer gets what the kernel was asked with, and it counts as the importer's from then
+// on; one that is opened when there is nothing to do counts for nobody.
+TEST_F(Broker, AFileOpenedAheadIsNobodysUntilItIsGranted) {
+  const std::string key = export_block(mint(kExporter));
+  core_->do_spare_work();
+  EXPECT_FALSE(core_->has_spare_work());
+  for (int i = 0; i < 3; ++i) {
+    Answer answer = ask(kImporter, import_of(key));
+    const auto grant = ok<wire::Import>(answer);
+    ASSERT_TRUE(grant);
+    core_->do_spare_work();
+    const UniqueFd kept = i == 1 ? std::move(answer.fds[0]) : UniqueFd();
+    answer.fds.clear();
+    ASSERT_TRUE(ok<wire::Close>(ask(kImporter, wire::Close{grant->share})));
+    EXPECT_EQ(records().back().type,
+              i == 1 ? audit::Type::kStillHeld : audit::Type::kReleaseVerified)
+        << i;
+  }
+}
+
+TEST_F(Broker, TheFileOfAReadOnlyWishIsReadOnly) {
+  const std::string key = export_block(mint(kExporter));
+  core_->do_spare_work();
+  const Answer answer =
+      ask(kImporter, import_of(key, static_cast<std::uint32_t>(Access::kReadOnly)));
+  ASSERT_EQ(answer.fds.size(), 1U);
+  EXPECT_EQ(::fcntl(answer.fds[0].get(), F_GETFL) & O_ACCMODE, O_RDONLY);
+  const Answer whole = ask(kImporter, import_of(key));
+  ASSERT_EQ(whole.fds.size(), 1U);
+  EXPECT_EQ(::fcntl(whole.fds[0].get(), F_GETFL) & O_ACCMODE, O_RDWR);
+}
+
 TEST_F(Broker, TheExportersEndKillsItsKeysAndKeepsHeldMemory) {
   const std::string key = export_block(mint(kExporter));
   const auto grant = ok<wire::Import>(ask(kImporter, import_of(key)));
@@ -393,6 +482,34 @@ TEST_F(Quota, OfConnectionsIsSaidBeforeAnythingIsAsked) {
   os::PeerIdentity other;
   other.connected = {.pid = 77, .uid = 1001, .gid = 1001};
   EXPECT_FALSE(core_->open(1001, std::move(other))) << "another user has a quota of its own";
+}
+
+TEST_F(Quota, OfSilentConnectionsIsTheUsersAndOnlyOfThose) {
+  start({.silent_per_uid = 2});
+  connect(3);
+  connect(4);
+  const auto refused = [&](std::uint32_t uid) {
+    os::PeerIdentity late;
+    late.connected = {.pid = 77, .uid = uid, .gid = uid};
+    return core_->open(1000 + uid, std::move(late)).has_value();
+  };
+  EXPECT_TRUE(refused(1000));
+  EXPECT_FALSE(refused(1001));
+  ASSERT_TRUE(ok<wire::Hello>(ask(3, wire::Hello{})));
+  connect(5);
+  EXPECT_TRUE(refused(1000));
+  core_->end(4);
+  connect(6);
+}
+
+TEST_F(Quota, OfSilenceIsTimeAndThenTheConnectionIsOver) {
+  start({}, std::chrono::nanoseconds(1));
+  EXPECT_FALSE(core_->next_due_in()) << "both have said HELLO";
+  connect(3);
+  ASSERT_TRUE(core_->next_due_in());
+  core_->keep_time();
+  EXPECT_EQ(core_->take_superseded(), std::vector<SessionId>{3});
+  EXPECT_FALSE(core_->next_due_in());
 }
 
 TEST_F(Quota, OfBlocksIsTheUsersAndCountsFreedOnesThatAreHeld) {

@@ -23,7 +23,8 @@ struct Limits {
   std::uint64_t holds_per_uid = 262'144;
   std::uint64_t listed_per_uid = 65'536;
   std::uint64_t exports_per_session = 8'192;
-  std::uint64_t blocks = 32'768;  // Of all users.
+  std::uint64_t silent_per_uid = 64;  // Connections that have not said who they are for.
+  std::uint64_t blocks = 32'768;      // Of all users.
 
   // Each session may have a second connection, for events, and some must be able to knock: who has
   // all the sessions is told so in answer to HELLO, with the request's number.

@@ -1,5 +1,8 @@
 #include "broker/server.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -38,7 +41,8 @@ Server::Server(const ServerOptions& options, Listener listener, os::EventLoop lo
       signals_(std::move(signals)),
       log_(std::move(log)),
       committer_(log_),
-      core_(options_.core, std::move(seal), std::move(life), log_, committer_, reaper_) {}
+      core_(options_.core, std::move(seal), std::move(life), log_, committer_, reaper_),
+      lookout_(::sysconf(_SC_NPROCESSORS_ONLN) > 1) {}
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
   auto signals = os::termination_signals();
@@ -76,18 +80,25 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options) {
 }
 
 std::optional<milliseconds> Server::patience() const {
-  if (const auto left = core_.next_due_in()) return std::chrono::ceil<milliseconds>(*left);
-  if (core_.has_spare_work()) return kLull;
-  if (!listening_) return kNoDescriptorPause;
-  if (!connections_.empty() || options_.idle == milliseconds::zero()) return std::nullopt;
-  const auto left = options_.idle - (steady_clock::now() - idle_since_);
-  return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(left));
+  std::optional<milliseconds> most;
+  const auto at_most = [&](milliseconds wait) { most = most ? std::min(*most, wait) : wait; };
+  if (const auto due = core_.next_due_in()) at_most(std::chrono::ceil<milliseconds>(*due));
+  if (core_.has_spare_work()) at_most(kLull);
+  if (!listening_) at_most(kNoDescriptorPause);
+  if (connections_.empty() && options_.idle != milliseconds::zero()) {
+    const auto left = options_.idle - (steady_clock::now() - idle_since_);
+    at_most(std::max(milliseconds(1), std::chrono::ceil<milliseconds>(left)));
+  }
+  return most;
 }
 
 Result<void> Server::run() {
   for (;;) {
-    auto events = loop_.wait(patience());
+    const bool looks = lookout_.looks(steady_clock::now());
+    auto events = loop_.wait(looks ? milliseconds::zero() : patience());
     if (!events) return events.error();
+    if (looks && events->empty()) continue;
+    if (looks) lookout_.found(steady_clock::now());
     if (!listening_) {
       listening_ = true;
       (void)loop_.watch(listener_.fd(), kListenerToken);
@@ -95,7 +106,7 @@ Result<void> Server::run() {
     for (const auto& event : *events) {
       if (event.token == kSignalToken) {
         listener_.leave();
-        return log_.stop();
+        return leave();
       }
       if (event.token == kListenerToken) {
         accept_one();
@@ -107,15 +118,21 @@ Result<void> Server::run() {
         close(id);
       } else {
         serve(id);
+        lookout_.served(steady_clock::now());
       }
       pass_on();
     }
     if (events->empty()) {
-      pass_on();  // Somebody's time to wait may be over.
+      pass_on();  // Somebody's time may be over.
       core_.do_spare_work();
     }
-    if (events->empty() && leave_if_idle()) return log_.stop();
+    if (events->empty() && leave_if_idle()) return leave();
   }
+}
+
+Result<void> Server::leave() {
+  core_.settle_doubts();
+  return log_.stop();
 }
 
 bool Server::leave_if_idle() {
@@ -176,6 +193,7 @@ void Server::serve(SessionId id) {
 
 void Server::pass_on() {
   // Each close may give rise to more.
+  core_.keep_time();
   for (;;) {
     const auto superseded = core_.take_superseded();
     for (const SessionId gone : superseded)

@@ -16,6 +16,7 @@
 #include "base/unique_fd.h"
 #include "broker/core.h"
 #include "broker/listener.h"
+#include "broker/lookout.h"
 #include "os/event_loop.h"
 
 namespace hufu::broker {
@@ -55,6 +56,7 @@ class Server {
   void pass_on();
   void close(SessionId id);
   std::optional<std::chrono::milliseconds> patience() const;
+  Result<void> leave();
   bool leave_if_idle();
 
   ServerOptions options_;
@@ -68,6 +70,7 @@ class Server {
   std::unordered_map<SessionId, Connection> connections_;
   SessionId next_session_ = 1;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
+  Lookout lookout_;
   bool listening_ = true;  // False while there is no descriptor left to accept with.
 };
 

@@ -551,6 +551,8 @@ class SessionPlay {
 
   // As Server::pass_on() does.
   void settle() {
+    core_->keep_time();
+    if (++settled_ % 16 == 0) core_->do_spare_work();
     for (;;) {
       const auto superseded = core_->take_superseded();
       tally_.superseded += superseded.size();
@@ -604,6 +606,7 @@ class SessionPlay {
   std::vector<Exported> shares_;
   bool lost_ = false;
   std::string trouble_;
+  int settled_ = 0;
   Tally tally_;
 };
 

@@ -407,9 +407,9 @@ TEST(Sessions, OfOneUserAreLimitedAndTheNextIsToldSo) {
 }
 
 TEST(Connections, OfOneUserAreLimitedAndTheNextIsToldSo) {
-  TestBroker broker({.arguments = "--max-sessions 50"});
+  TestBroker broker({.arguments = "--max-sessions 20"});
   broker.start();
-  constexpr std::size_t kLimit = 2 * 50 + 16;
+  constexpr std::size_t kLimit = 2 * 20 + 16;
   std::vector<WireClient> clients;
   for (std::size_t i = 0; i < kLimit; ++i)
     clients.emplace_back(broker.socket());

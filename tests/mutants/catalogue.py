@@ -63,6 +63,26 @@ MUTANTS = (
         "if ((seen & 64U) != 0) return std::nullopt;", "(void)seen;",
         "broker_key_seal_test", "KeyText.*"),
     Mutant(
+        "silent", "a user may have any number of connections that say nothing",
+        "src/broker/core_sessions.cc",
+        "if (silent >= options_.limits.silent_per_uid) {", "if (false) {",
+        "broker_core_test", "Quota.OfSilentConnectionsIsTheUsersAndOnlyOfThose"),
+    Mutant(
+        "doubt", "who has just ended is said to hold memory still",
+        "src/broker/core_imports.cc",
+        "if (proof && claim.empty() && may_doubt(*proof)) {", "if (false) {",
+        "broker_core_test", "Broker.WhoHasJustEndedIsAskedAboutAgain"),
+    Mutant(
+        "ahead-access", "an importer gets the file that is open, whatever it was granted",
+        "src/broker/core_imports.cc",
+        "if (!block.ahead || block.ahead->access() != access)", "if (!block.ahead)",
+        "broker_core_test", "Broker.TheFileOfAReadOnlyWishIsReadOnly"),
+    Mutant(
+        "sigbus", "a log that is cut short under its writer ends the broker",
+        "src/os/mapped_file.cc",
+        "if (t_way_out != nullptr) ::siglongjmp(*t_way_out, 1);", "",
+        "os_mapped_file_test", "MappedFile.AFileThatWasCutOffIsAnErrorEachTime"),
+    Mutant(
         "record-before-grant", "what could not be recorded is granted",
         "src/broker/core_imports.cc",
         "  if (!recorded(record)) {\n    std::vector<UniqueFd> gone;\n    if (!repeat)",
@@ -77,8 +97,8 @@ MUTANTS = (
         "owner", "any session may export a block whose number it knows",
         "src/broker/core_exports.cc",
         "  if (block == nullptr || block->owner != asking.session.id) {\n"
-        "    return refuse(asking, audit::Type::kExport,",
-        "  if (block == nullptr) {\n    return refuse(asking, audit::Type::kExport,",
+        "    return refused(refuse(asking, audit::Type::kExport,",
+        "  if (block == nullptr) {\n    return refused(refuse(asking, audit::Type::kExport,",
         "broker_core_test", "Broker.AnotherSessionsBlockIsUnknown"),
     Mutant(
         "capacity", "a device has no end",
