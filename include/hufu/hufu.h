@@ -1,8 +1,8 @@
 #ifndef HUFU_HUFU_HUFU_H_
 #define HUFU_HUFU_HUFU_H_
 
-// What Hufu adds to the acl interface: read-only shares, who holds what, why a range cannot be
-// exported, host tasks on any stream, the broker. C11 and C++11.
+// What Hufu adds to the acl interface: read-only shares, who holds what, pools shared between
+// processes, why a range cannot be exported, host tasks on any stream, the broker. C11 and C++11.
 //
 // The rules of acl_rt.h hold here too. Every out-struct begins with its size: the caller sets
 // structSize to sizeof of the struct it was compiled with, and the library fills no more than that,
@@ -120,6 +120,50 @@ typedef void (*hufuIpcMemCallback)(const char* publicId, hufuIpcMemEvent event, 
 // Events while the connection was broken are told late, and several of one sort as one.
 ACL_FUNC_VISIBILITY aclError hufuIpcMemSetCallback(const char* key, hufuIpcMemCallback fn,
                                                    void* arg);
+
+// ---- Pools shared between processes (acl/acl_rt_memory_soma.h)
+//
+// Sharing a pool shares all of it: every allocation, also later ones, and what lies between them.
+// Who imported it read-write can change all of it; a pool is one domain of trust. After that, a
+// pointer goes from one process to the other as 64 bytes, in any way they like: neither side calls
+// the broker or the kernel for it.
+//
+// What the exporter has freed and trimmed reads zeros for an importer that still has the address.
+// An importer should touch no more than what it was told of: reading where the exporter has no
+// memory yet takes memory, which counts as the pool's.
+
+// handleType is ACL_MEM_HANDLE_TYPE_NONE. flags is 0, or
+// ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION for no whitelist (else:
+// aclrtMemSetPidToShareableHandle), with HUFU_IPC_MEM_EXPORT_FLAG_READ_ONLY added for importers
+// that may only read; such a pool keeps the memory that it ever had and cannot be trimmed. A pool
+// has one handle; the same flags give it again. The handle ends with the pool.
+ACL_FUNC_VISIBILITY aclError aclrtMemPoolExportToShareableHandle(aclrtMemPool memPool,
+                                                                 aclrtMemHandleType handleType,
+                                                                 uint64_t flags,
+                                                                 uint64_t* shareableHandle);
+
+// The pool as its exporter made it, to be ended with aclrtMemPoolDestroy; nothing can be allocated
+// from it here. deviceId is a device of this process. 107017 for a handle that no living pool has,
+// 507899 when this process may not import it.
+ACL_FUNC_VISIBILITY aclError aclrtMemPoolImportFromShareableHandle(uint64_t shareableHandle,
+                                                                   int32_t deviceId,
+                                                                   aclrtMemPool* memPool);
+
+typedef struct aclrtMemPoolPtrExportData {
+  unsigned char reserved[64];
+} aclrtMemPoolPtrExportData;
+
+// ptr starts an allocation of a pool that was exported. 507000 when its pool was not.
+ACL_FUNC_VISIBILITY aclError aclrtMemPoolExportPointer(void* ptr,
+                                                       aclrtMemPoolPtrExportData* exportData);
+
+// The same allocation, as large as the exporter's pool made it. Freed with aclrtFree or
+// aclrtMemPoolFreeAsync, as often as it was imported; that is this process's business alone, and
+// either side may free first. 107000 for bytes that are not a pointer into this pool, 507899 when
+// the exporter has destroyed the pool or is gone.
+ACL_FUNC_VISIBILITY aclError aclrtMemPoolImportPointer(aclrtMemPool memPool,
+                                                       const aclrtMemPoolPtrExportData* exportData,
+                                                       void** ptr);
 
 // ---- Usage
 

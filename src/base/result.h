@@ -47,6 +47,7 @@ enum class Errc : std::uint8_t {
   kTimeout,            // What was waited for did not happen in the time the caller gave.
   kSystem,             // A system call failed; see Error::sys_errno.
   kTimedOut,           // A stream's work is not done in the time given.
+  kPool,               // What only a pool can get wrong: unknown, full, a value it cannot have.
   kTaskFailed,         // A program that was queued said so; see Error::task_code.
 };
 

@@ -28,7 +28,7 @@ Result<void> reset(int32_t device, Reset how) {
 Result<void> synchronize(Deadline deadline) {
   const auto here = Here::get();
   if (!here) return here.error();
-  return here->runtime->streams().synchronize_device(here->context.device, deadline);
+  return here->runtime->synchronize_device(here->context.device, deadline);
 }
 
 }  // namespace

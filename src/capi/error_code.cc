@@ -49,6 +49,7 @@ std::string_view message_id_of(Errc code) {
       return "EE1002";
     case Errc::kTaskFailed:
       return "EE1019";
+    case Errc::kPool:
     case Errc::kUnavailable:
     case Errc::kTimeout:
     case Errc::kSystem:
@@ -87,6 +88,7 @@ aclError code_of(Errc code) {
       return ACL_ERROR_RT_NO_STREAM_RESOURCE;
     case Errc::kTimedOut:
       return ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
+    case Errc::kPool:
     case Errc::kTaskFailed:  // Its own code, see below.
       return ACL_ERROR_RT_INTERNAL_ERROR;
     case Errc::kNotPermitted:

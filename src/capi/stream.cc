@@ -27,13 +27,13 @@ Result<void> destroy(aclrtStream stream, Destroy how) {
   if (stream == nullptr) return null_argument("stream");
   const auto here = Here::get();
   if (!here) return here.error();
-  return here->runtime->streams().destroy(stream, here->context, how);
+  return here->runtime->destroy_stream(stream, here->context, how);
 }
 
 Result<void> synchronize(aclrtStream stream, Deadline deadline) {
   const auto here = Here::get();
   if (!here) return here.error();
-  return here->runtime->streams().synchronize(stream, here->context, deadline);
+  return here->runtime->synchronize(stream, here->context, deadline);
 }
 
 }  // namespace

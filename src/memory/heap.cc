@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "memory/span_books.h"
+
 namespace hufu::memory {
 namespace {
 
@@ -107,15 +109,21 @@ Result<void*> Heap::allocate_piece(int device, const Plan& plan) {
     return reinterpret_cast<void*>(cached);
   }
   auto piece = slab.allocate(plan.reported_size);
-  if (lacks_memory(piece) && give_back_reserve() != 0) piece = slab.allocate(plan.reported_size);
+  if (lacks_memory(piece) && relieve()) piece = slab.allocate(plan.reported_size);
   if (!piece) return piece.error();
   return reinterpret_cast<void*>(*piece);
+}
+
+bool Heap::relieve() {
+  const std::uint64_t own = give_back_reserve();
+  const std::uint64_t others = shortage_ ? shortage_() : 0;
+  return own + others != 0;
 }
 
 Result<Block> Heap::obtain(const BlockSpec& spec) {
   auto block = reserve_.obtain(spec);
   // What is kept ready may be what is lacking.
-  if (!lacks_memory(block) || give_back_reserve() == 0) return block;
+  if (!lacks_memory(block) || !relieve()) return block;
   return reserve_.obtain(spec);
 }
 
@@ -180,6 +188,8 @@ Result<Retired> Heap::retire(const void* pointer) {
                   "address {:#x} is physical memory that the program mapped; end it with "
                   "aclrtUnmapMem({:#x}) and aclrtFreePhysical",
                   address, region->base);
+    case RegionKind::kPool:
+      return fail(Errc::kInvalidValue, Reason::kNone, "address {:#x} lies in a pool", address);
     case RegionKind::kRegistered:
       // The broker hands out only what it made and sealed itself, and pages cannot be put under the
       // feet of threads that write to them meanwhile.
@@ -190,7 +200,6 @@ Result<Retired> Heap::retire(const void* pointer) {
           "aclrtMalloc what is to be shared, the host can use it too",
           address, region->base, region->end());
     case RegionKind::kManaged:
-    case RegionKind::kPool:
       break;  // Nothing makes these yet.
   }
   return unknown(pointer);
@@ -230,7 +239,16 @@ Result<Retired> Heap::retire_block(const Region& region) {
 std::optional<Region> Heap::describe(const void* pointer) const {
   const std::uintptr_t address = address_of(pointer);
   auto region = registry_.find(address);
-  if (!region || region->kind != RegionKind::kSlab) return region;
+  if (!region) return region;
+  if (region->kind == RegionKind::kPool) {
+    const auto span = SpanBooks::find(*region, address);
+    if (!span) return std::nullopt;
+    region->base += span->offset;
+    region->mapped = span->size;
+    region->reported = span->size;
+    return region;
+  }
+  if (region->kind != RegionKind::kSlab) return region;
   const auto piece = Slab::find(*region, address);
   if (!piece) return std::nullopt;
   region->base = piece->base;
@@ -241,7 +259,13 @@ std::optional<Region> Heap::describe(const void* pointer) const {
 
 Error Heap::unknown(const void* pointer) const {
   const std::uintptr_t address = address_of(pointer);
-  if (registry_.find(address)) {
+  if (const auto region = registry_.find(address); region && region->kind == RegionKind::kPool) {
+    return fail(
+        Errc::kUnregistered, Reason::kUnregistered,
+        "address {:#x} lies in the pool [{:#x}, {:#x}) but in no allocation that is in use: "
+        "it was freed, or never allocated",
+        address, region->base, region->end());
+  } else if (region) {
     return fail(Errc::kUnregistered, Reason::kUnregistered,
                 "address {:#x} lies in memory for small requests but in no piece that is in use: "
                 "it was freed, or never allocated",

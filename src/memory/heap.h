@@ -26,6 +26,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -107,7 +108,8 @@ class Heap {
   // Both halves at once.
   Result<void> deallocate(const void* pointer);
 
-  // What contains the address. For the slab that is the piece, not the chunk.
+  // What contains the address. For the slab that is the piece, not the chunk; for a pool, the
+  // allocation.
   std::optional<Region> describe(const void* pointer) const;
 
   // The error for an address that describe() knows nothing about.
@@ -146,6 +148,10 @@ class Heap {
   // Ends what is kept ready, so that others may have it; how many bytes that was.
   std::uint64_t give_back_reserve();
 
+  // What else can be given back before an allocation fails for want of memory; how many bytes that
+  // was. To be set before the first allocation.
+  void on_shortage(std::function<std::uint64_t()> give_back) { shortage_ = std::move(give_back); }
+
   // In a forked child, which has none of its parent's memory. Takes no lock.
   static void forget_after_fork() { Slab::forget_after_fork(); }
 
@@ -168,11 +174,13 @@ class Heap {
   Result<Block> obtain(const BlockSpec& spec);
   Result<void*> allocate_block(int device, const Plan& plan);
   Result<Retired> retire_block(const Region& region);
+  bool relieve();
 
   PageSource& source_;
   const Hugetlb huge_pages_;
   Usage usage_;
   Reserve reserve_;
+  std::function<std::uint64_t()> shortage_;
   AddressRegistry registry_;
   std::vector<std::unique_ptr<Slab>> slabs_;  // By device.
   mutable std::mutex mutex_;                  // Guards blocks_ and what is in it.

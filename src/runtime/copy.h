@@ -31,12 +31,6 @@ enum class CopyKind : std::uint8_t {
   kHostToBufferToDevice = 5,
 };
 
-// A stream and the context in which it was named.
-struct On {
-  StreamHandle stream;
-  ContextId context;
-};
-
 // What lies at both ends of a copy.
 struct Ends {
   Found to;

@@ -84,10 +84,17 @@ Runtime::Runtime(Parts parts)
       sharing_(heap_, *client_),
       mapped_lender_(reservations_),
       handles_(*client_),
-      physical_sharing_(physical_, *client_, handles_) {
+      physical_sharing_(physical_, *client_, handles_),
+      pools_({.heap = heap_,
+              .source = *source_,
+              .streams = streams_,
+              .deferred = deferred_,
+              .client = *client_,
+              .handles = handles_}) {
   static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
   host_memory().attach(heap_.registry());
   sharing_.lend_from(memory::RegionKind::kMapped, mapped_lender_);
+  heap_.on_shortage([this] { return pools_.trim_all(); });
   agent_.on_return([this] { heap_.give_back_reserve(); });
   client_->report_usage_with([this](std::shared_ptr<os::ReportedMemory> memory) {
     heap_.usage().report_to(std::move(memory));
@@ -150,6 +157,11 @@ Result<memory::Region> Runtime::region_of(const void* pointer, std::uint64_t siz
 }
 
 Result<void> Runtime::deallocate(const void* pointer) {
+  if (pools_.any()) {
+    const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+    const auto region = heap_.registry().find(address);
+    if (region && region->kind == memory::RegionKind::kPool) return pools_.free(*region, address);
+  }
   auto retired = heap_.retire(pointer);
   if (!retired) {
     if (retired.error().code == Errc::kUnregistered) sharing_.report_unregistered(pointer, 0);
@@ -160,6 +172,16 @@ Result<void> Runtime::deallocate(const void* pointer) {
   if (!work.empty()) retired->end_keys();  // The block's end would, and comes later.
   deferred_.end_after(std::move(work), std::move(*retired));
   return {};
+}
+
+Result<void> Runtime::deallocate_on(const void* pointer, const On& on) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  const auto region = heap_.registry().find(address);
+  if (region && region->kind == memory::RegionKind::kPool) {
+    return pools_.free_on(*region, address, on);
+  }
+  if (const auto stream = streams_.look_up(on.stream, on.context); !stream) return stream.error();
+  return deallocate(pointer);  // Which waits for the stream's work, among other.
 }
 
 Result<void> Runtime::deallocate_host(const void* pointer) {
@@ -188,6 +210,34 @@ Result<void> Runtime::unmap(void* pointer) {
   return {};
 }
 
+Result<void> Runtime::synchronize(StreamHandle handle, const ContextId& context,
+                                  Deadline deadline) {
+  if (!pools_.any()) return streams_.synchronize(handle, context, deadline);
+  const auto stream = streams_.look_up(handle, context);
+  if (!stream) return stream.error();
+  // Before the wait: what the stream is told to come after meanwhile may not be over.
+  Moment over = pools_.order().before((*stream)->index);
+  auto waited = streams_.synchronize(handle, context, deadline);
+  if (!waited && waited.error().code != Errc::kTaskFailed) return waited;
+  over[(*stream)->index] = (*stream)->done.load();
+  pools_.synchronized(over);
+  return waited;
+}
+
+Result<void> Runtime::synchronize_device(int device, Deadline deadline) {
+  auto waited = streams_.synchronize_device(device, deadline);
+  if (waited || waited.error().code == Errc::kTaskFailed) pools_.device_synchronized(device);
+  return waited;
+}
+
+Result<void> Runtime::destroy_stream(StreamHandle handle, const ContextId& context, Destroy how) {
+  const auto stream = streams_.look_up(handle, context);
+  if (!stream) return stream.error();
+  auto destroyed = streams_.destroy(handle, context, how);
+  if (destroyed) pools_.synchronized({{(*stream)->index, (*stream)->done.load()}});
+  return destroyed;
+}
+
 Result<void> Runtime::reset_device(int device, Reset reset) {
   const auto ended = contexts_.reset_device(device, reset);
   if (!ended) return ended.error();
@@ -199,6 +249,7 @@ void Runtime::end(const ContextId& context) {
   const std::chrono::milliseconds patience(share::wait_limit_ms());
   streams_.end(context, patience);
   deferred_.flush(std::chrono::steady_clock::now() + patience);
+  pools_.device_synchronized(context.device);
 }
 
 void Runtime::reset_all_devices() {

@@ -8,6 +8,7 @@
 //   Runtime ── Contexts, Streams           which device, in which order
 //      ├────── Deferred                    what ended, and waits for work that may still use it
 //      ├────── PhysicalMemory, Reservations   memory that the program maps itself
+//      ├────── Pools                       allocation in stream order
 //      ├────── Heap ── PageSource          LocalSource, or the broker through BrokerSource
 //      └────── Sharing ── share::Imports ── share::Client ── the broker
 //
@@ -32,6 +33,7 @@
 #include "runtime/deferred.h"
 #include "runtime/mapped_lender.h"
 #include "runtime/physical_sharing.h"
+#include "runtime/pools.h"
 #include "runtime/sharing.h"
 #include "runtime/streams.h"
 #include "share/agent.h"
@@ -59,6 +61,7 @@ class Runtime {
   memory::PhysicalMemory& physical() { return physical_; }
   memory::Reservations& reservations() { return reservations_; }
   PhysicalSharing& physical_sharing() { return physical_sharing_; }
+  Pools& pools() { return pools_; }
   Sharing& sharing() { return sharing_; }
   share::Handles& handles() { return handles_; }
   memory::PageSource& source() { return *source_; }
@@ -77,9 +80,16 @@ class Runtime {
   // These end memory: its address leads nowhere when they return, and the memory goes when the work
   // that was queued before is over.
   Result<void> deallocate(const void* pointer);
+  // The same in the order of a stream, where that makes a difference: for memory of a pool.
+  Result<void> deallocate_on(const void* pointer, const On& on);
   Result<void> close(const char* key);
   Result<void> unmap(void* pointer);
   static Result<void> deallocate_host(const void* pointer);
+
+  // As Streams has it; the pools are told. What a stream that is destroyed has freed is anybody's.
+  Result<void> synchronize(StreamHandle handle, const ContextId& context, Deadline deadline);
+  Result<void> synchronize_device(int device, Deadline deadline);
+  Result<void> destroy_stream(StreamHandle handle, const ContextId& context, Destroy how);
 
   // Waits for the work of what it ends, as long as that gets on (HUFU_TIMEOUT_MS).
   Result<void> reset_device(int device, Reset reset);
@@ -107,6 +117,7 @@ class Runtime {
   MappedLender mapped_lender_;
   share::Handles handles_;
   PhysicalSharing physical_sharing_;
+  Pools pools_;
 };
 
 // The runtime and the calling thread's context in it: what most calls need.

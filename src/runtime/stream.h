@@ -25,6 +25,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -72,7 +73,9 @@ class Stream : public Progress {
   // For Workers, which has taken the stream off its list.
   void run_as_worker();
 
-  // For Streams: whose stream it is now. Atomic, because a handle that is being destroyed may be
+  // For Streams: where it lies in its table, for good.
+  std::size_t index = 0;
+  // Whose stream it is now. Atomic, because a handle that is being destroyed may be
   // looked at by somebody who is late.
   std::atomic<std::uintptr_t> handle{0};
   std::atomic<int> device{0};

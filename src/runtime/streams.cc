@@ -109,7 +109,7 @@ Stream* Streams::find(std::uintptr_t number) const {
   return stream != nullptr && stream->handle.load() == number ? stream : nullptr;
 }
 
-Result<Stream*> Streams::checked(StreamHandle handle, const ContextId& context) {
+Result<Stream*> Streams::look_up(StreamHandle handle, const ContextId& context) {
   if (handle == nullptr) return default_stream(context);
   Stream* stream = find(number_of(handle));
   if (stream == nullptr) return fail_stream(handle);
@@ -138,7 +138,10 @@ Result<Stream*> Streams::take_place(const ContextId& context) {
                 "needed (one whose queue stands still counts until it moves)",
                 context.device, of_device, kMostPerDevice);
   }
-  if (unused == nullptr) unused = &streams_.emplace_back(workers_, deferred_);
+  if (unused == nullptr) {
+    unused = &streams_.emplace_back(workers_, deferred_);
+    unused->index = place;
+  }
   unused->take_failure();
   unused->crosses = false;
   unused->is_default = false;
@@ -186,7 +189,7 @@ Result<StreamHandle> Streams::default_of(const ContextId& context) {
 }
 
 Result<void> Streams::destroy(StreamHandle handle, const ContextId& context, Destroy how) {
-  const auto stream = checked(handle, context);
+  const auto stream = look_up(handle, context);
   if (!stream) return stream.error();
   if ((*stream)->is_default.load()) {
     return fail(Errc::kInvalidValue, Reason::kNone,
@@ -232,7 +235,7 @@ std::vector<Stream*> Streams::all_of(int device) const {
 
 Result<void> Streams::synchronize(StreamHandle handle, const ContextId& context,
                                   Deadline deadline) {
-  const auto stream = checked(handle, context);
+  const auto stream = look_up(handle, context);
   if (!stream) return stream.error();
   if (!(*stream)->wait_done((*stream)->issued.load(), deadline)) {
     return fail_late(fmt::format("stream {}", handle));
@@ -258,14 +261,14 @@ Result<void> Streams::synchronize_device(int device, Deadline deadline) {
 }
 
 Result<void> Streams::wait_for(StreamHandle handle, const ContextId& context) {
-  const auto stream = checked(handle, context);
+  const auto stream = look_up(handle, context);
   if (!stream) return stream.error();
   (*stream)->wait_done((*stream)->issued.load(), {});
   return {};
 }
 
 Result<bool> Streams::idle(StreamHandle handle, const ContextId& context) {
-  const auto stream = checked(handle, context);
+  const auto stream = look_up(handle, context);
   if (!stream) return stream.error();
   if (!(*stream)->idle()) return false;
   if (const std::int32_t code = (*stream)->failure()) return fail_task(handle, code);

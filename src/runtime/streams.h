@@ -37,6 +37,12 @@ namespace hufu::runtime {
 
 using StreamHandle = void*;
 
+// A stream and the context in which it was named.
+struct On {
+  StreamHandle stream;
+  ContextId context;
+};
+
 enum class Destroy : bool { kAfterItsWork, kByForce };
 
 class Streams {
@@ -58,6 +64,11 @@ class Streams {
   // As Stream::issue, on the stream of the handle (null: the default stream).
   template <class Make>
   Result<void> issue(StreamHandle handle, const ContextId& context, Where where, const Make& make);
+
+  // The stream of the handle (null: the default stream).
+  Result<Stream*> look_up(StreamHandle handle, const ContextId& context);
+  // Whatever stream has this place now; there is or was one.
+  Stream& at(std::size_t place) const { return *places_[place].load(); }
 
   // When all that was issued is done. The stream's first failure is an answer, once.
   Result<void> synchronize(StreamHandle handle, const ContextId& context, Deadline deadline);
@@ -96,7 +107,6 @@ class Streams {
   struct alignas(64) LaneLine : Progress {};
 
   Stream* find(std::uintptr_t number) const;  // Null when it is no stream's.
-  Result<Stream*> checked(StreamHandle handle, const ContextId& context);
   Result<Stream*> default_stream(const ContextId& context);
   Result<Stream*> take_place(const ContextId& context);
   std::vector<Stream*> all_of(int device) const;
@@ -119,7 +129,7 @@ Error fail_stream(StreamHandle handle);
 template <class Make>
 Result<void> Streams::issue(StreamHandle handle, const ContextId& context, Where where,
                             const Make& make) {
-  const auto stream = checked(handle, context);
+  const auto stream = look_up(handle, context);
   if (!stream) return stream.error();
   const std::uintptr_t number = (*stream)->handle.load();
   const auto ticket = (*stream)->issue(where, [&]() -> Result<Task> {

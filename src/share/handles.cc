@@ -36,7 +36,9 @@ Result<Handles::Import> Handles::import(const HandleName& name, std::uint32_t ac
                 .backing = reply.backing,
                 .exporter_pid = reply.exporter_pid,
                 .share = reply.share,
-                .public_id = {reply.public_id}};
+                .public_id = {reply.public_id},
+                .status = grant->status,
+                .grant = {.status = grant->status.get(), .slot = reply.slot, .live = reply.status}};
 }
 
 void Handles::let_go(const Client::Held& held) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "base/units.h"
 #include "share/client.h"
 #include "share/handle_name.h"
+#include "share/open_keys.h"
 #include "share/public_id.h"
 
 namespace hufu::share {
@@ -63,6 +65,9 @@ class Handles {
     std::int32_t exporter_pid = 0;
     std::uint64_t share = 0;
     PublicId public_id;  // For errors and listings.
+    // Whether the export lives costs two loads: grant.holds(), while somebody keeps the status.
+    std::shared_ptr<const Status> status;
+    GrantWord grant;
   };
 
   explicit Handles(Client& client) : client_(client) {}
