@@ -68,8 +68,9 @@ const std::vector<ModeOfRun>& modes() {
 }
 
 const std::vector<Table>& tables() {
-  static const std::vector<Table> all = {device_memory_cases(), host_memory_cases(), copy_cases(),
-                                         task_cases(),          vmm_cases(),         ipc_cases()};
+  static const std::vector<Table> all = {
+      device_memory_cases(), host_memory_cases(), copy_cases(), task_cases(),
+      vmm_cases(),           vmm_sharing_cases(), ipc_cases()};
   return all;
 }
 

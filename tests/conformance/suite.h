@@ -333,6 +333,7 @@ Table host_memory_cases();
 Table copy_cases();
 Table task_cases();
 Table vmm_cases();
+Table vmm_sharing_cases();
 Table ipc_cases();
 
 }  // namespace hufu::conformance
