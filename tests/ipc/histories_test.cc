@@ -1,5 +1,8 @@
-// Random histories of two processes that allocate, export, import, close and free, against a model
-// of what each call must say; and a scanner for what must never be seen (P7, P8).
+// Random histories of two processes that allocate, map, export, import, close and free, against a
+// model of what each call must say; and a scanner for what must never be seen (P7, P8).
+//
+// Memory is of aclrtMalloc, shared by key, or made and mapped by the program, shared by handle.
+// What is unmapped may leave its addresses, at which new memory is mapped later.
 //
 // Every owner fills each of its allocations with a tag of its own: process and number, in every 8
 // bytes. Whoever imports a range looks at all of it: the owner's tag as far as the block was
@@ -30,6 +33,8 @@ namespace {
 constexpr std::uint64_t kGuard = 4 * kKiB;
 constexpr std::size_t kMostAllocations = 60;
 constexpr std::size_t kMostShares = 100;
+constexpr std::size_t kMostKept = 5;
+constexpr std::uint64_t kUnit = 2 * kMiB;  // Of physical memory.
 
 int steps() {
   const char* text = std::getenv("HUFU_HISTORY_STEPS");
@@ -43,6 +48,8 @@ struct Allocation {
   std::uint64_t page = 0;
   std::uint64_t tag = 0;
   bool piece = false;
+  std::uint64_t handle = 0;  // Of memory that the program made and mapped.
+  bool handed_out = false;   // It has had its handle: there is only one.
 
   // What belongs to it: a block's last page does to its end, and padding beyond that.
   std::uint64_t extent() const { return piece ? reported : std::max(reported, file); }
@@ -50,14 +57,16 @@ struct Allocation {
 
 struct Share {
   std::size_t owner = 0;
-  std::string key;
+  std::string key;  // Or a shareable handle's token.
+  bool by_token = false;
   std::uint64_t block_base = 0;  // Of the allocation, while it lives.
   std::uint64_t tag = 0;
   std::uint64_t tagged = 0;  // Bytes of the range that the owner wrote.
   std::uint64_t mapped = 0;
   bool live = true;
-  std::size_t opens = 0;  // By the other process.
-  std::uint64_t at = 0;   // There.
+  std::size_t opens = 0;     // By the other process.
+  std::uint64_t handle = 0;  // There, of a token.
+  std::uint64_t at = 0;      // There.
 };
 
 std::uint64_t round_up_to(std::uint64_t n, std::uint64_t unit) {
@@ -73,7 +82,7 @@ class Histories : public testing::Test {
       switch (pick(10)) {
         case 0:
         case 1:
-          allocate(who);
+          pick(8) == 0 ? map_one(who) : allocate(who);
           break;
         case 2:
           free_one(who);
@@ -102,8 +111,9 @@ class Histories : public testing::Test {
 
   std::uint64_t pick(std::uint64_t n) { return random_() % n; }
 
-  // Most are small, some are of many pages, a few are large.
+  // Most are small, some are of many pages, a few are large, and very few very large.
   std::uint64_t some_size() {
+    if (pick(20'000) == 0) return 1 + pick(kGiB);
     const std::uint64_t kind = pick(1000);
     if (kind == 0) return 1 + pick(64 * kMiB);
     if (kind < 10) return 1 + pick(4 * kMiB);
@@ -116,7 +126,11 @@ class Histories : public testing::Test {
     const std::uint64_t size = some_size();
     const auto policy = pick(20) == 0 ? ACL_MEM_MALLOC_HUGE_FIRST : ACL_MEM_MALLOC_NORMAL_ONLY;
     Allocation made;
-    made.base = peers_[who].allocate(size, policy);
+    const auto got = peers_[who].run(fmt::format("malloc {} {}", size, static_cast<int>(policy)));
+    // A machine may not have room for the largest; for what is usual it has.
+    if (size > 64 * kMiB && got.code == ACL_ERROR_RT_MEMORY_ALLOCATION) return;
+    ASSERT_TRUE(got.ok()) << got.text;
+    made.base = got.value();
     const auto range = peers_[who].must(fmt::format("range {}", made.base));
     ASSERT_EQ(range.value(0), made.base);
     made.reported = range.value(1);
@@ -135,6 +149,29 @@ class Histories : public testing::Test {
     ++done_["allocated"];
   }
 
+  void map_one(std::size_t who) {
+    if (allocations_[who].size() >= kMostAllocations) return free_one(who);
+    Allocation made{.page = kUnit};
+    auto& kept = kept_[who];
+    if (!kept.empty() && pick(2) == 0) {
+      made.base = kept.back().base;
+      made.file = kept.back().size;
+      kept.pop_back();
+      ++done_["mapped again"];
+    } else {
+      made.file = kUnit * (1 + pick(3));
+      made.base = peers_[who].must(fmt::format("vmm-reserve {}", made.file)).value();
+      ++done_["mapped"];
+    }
+    made.handle = peers_[who].must(fmt::format("vmm-malloc {}", made.file)).value();
+    peers_[who].must(fmt::format("vmm-map {} {} {}", made.base, made.file, made.handle));
+    made.reported = made.file;
+    ASSERT_EQ(made.base % kUnit, 0U);
+    made.tag = (who + 1) << 56U | ++tags_ << 8U | 0x5aU;
+    peers_[who].must(fmt::format("tag {} {} {}", made.base, made.reported, made.tag));
+    allocations_[who].emplace(made.base, made);
+  }
+
   Allocation* some_allocation(std::size_t who) {
     if (allocations_[who].empty()) return nullptr;
     return &std::next(allocations_[who].begin(),
@@ -147,7 +184,13 @@ class Histories : public testing::Test {
     if (found == nullptr) return;
     const Allocation ending = *found;
     expect_nothing_foreign(who, ending.base, ending.reported, 0, ending.tag);
-    peers_[who].free(ending.base);
+    if (ending.handle == 0) {
+      peers_[who].free(ending.base);
+    } else {
+      const bool keep = kept_[who].size() < kMostKept && pick(2) == 0;
+      unmap(who, ending.base, ending.handle, keep);
+      if (keep) kept_[who].push_back({.base = ending.base, .size = ending.file});
+    }
     allocations_[who].erase(ending.base);
     for (Share& share : shares_) {
       if (share.owner == who && share.block_base == ending.base) {
@@ -161,8 +204,9 @@ class Histories : public testing::Test {
   }
 
   void export_one(std::size_t who) {
-    const Allocation* from = some_allocation(who);
+    Allocation* from = some_allocation(who);
     if (from == nullptr || shares_.size() >= kMostShares) return;
+    if (from->handle != 0 && pick(2) == 0) return hand_out(who, *from);
     // Mostly what may be exported: whole, or from one of its pages.
     const std::uint64_t pages = from->file / from->page;
     std::uint64_t offset = pick(2) == 0 ? 0 : pick(pages) * from->page;
@@ -188,13 +232,64 @@ class Histories : public testing::Test {
     shares_.push_back(share);
   }
 
+  // The two orders that there are.
+  void unmap(std::size_t who, std::uint64_t base, std::uint64_t handle, bool keep_addresses) {
+    const bool handle_first = pick(2) == 0;
+    if (handle_first) peers_[who].must(fmt::format("vmm-free {}", handle));
+    peers_[who].must(fmt::format("vmm-unmap {}", base));
+    if (!handle_first) peers_[who].must(fmt::format("vmm-free {}", handle));
+    if (!keep_addresses) peers_[who].must(fmt::format("vmm-release {}", base));
+  }
+
+  // A handle stands for all of its memory, and has one token.
+  void hand_out(std::size_t who, Allocation& from) {
+    const auto answer = peers_[who].run(fmt::format("vmm-export {} {}", from.handle,
+                                                    ACL_RT_VMM_EXPORT_FLAG_DISABLE_PID_VALIDATION));
+    ASSERT_EQ(answer.ok(), !from.handed_out) << answer.text;
+    ++done_[answer.ok() ? "handed out" : "refused to hand out"];
+    if (!answer.ok()) return;
+    from.handed_out = true;
+    shares_.push_back({.owner = who,
+                       .key = answer.words.at(0),
+                       .by_token = true,
+                       .block_base = from.base,
+                       .tag = from.tag,
+                       .tagged = from.file,
+                       .mapped = from.file});
+  }
+
+  // Answers with the address.
+  AclPeer::Answer import(std::size_t importer, Share& share) {
+    AclPeer& peer = peers_[importer];
+    if (!share.by_token) return peer.import(share.key);
+    auto answer = peer.run(fmt::format("vmm-import {} 0", share.key));
+    if (!answer.ok()) return answer;
+    share.handle = answer.value();
+    answer = peer.must(fmt::format("vmm-reserve {}", share.mapped));
+    peer.must(fmt::format("vmm-map {} {} {}", answer.value(), share.mapped, share.handle));
+    return answer;
+  }
+
+  void close(std::size_t importer, const Share& share) {
+    if (share.by_token) return unmap(importer, share.at, share.handle, /*keep_addresses=*/false);
+    ASSERT_TRUE(peers_[importer].close(share.key).ok());
+  }
+
+  // Of the range that was imported, and what the importer must find behind it: a mapping has
+  // nothing of its own there.
+  static std::uint64_t zeros_behind(const Share& share) {
+    return share.by_token ? 0 : share.mapped - share.tagged + kGuard;
+  }
+
   Share* some_share() { return shares_.empty() ? nullptr : &shares_[pick(shares_.size())]; }
 
   void import_one() {
     Share* share = some_share();
     if (share == nullptr) return;
     const std::size_t importer = 1 - share->owner;
-    const auto answer = peers_[importer].import(share->key);
+    if (share->by_token && share->opens != 0)
+      return;  // A second import is left open by the contract.
+    const auto answer = import(importer, *share);
     ASSERT_EQ(answer.ok(), share->live) << answer.text;
     ++done_[share->live ? "imported" : "refused to import"];
     if (!share->live) return;
@@ -204,10 +299,12 @@ class Histories : public testing::Test {
     }
     share->at = at;
     // What another import or allocation wrote there would be seen by the scan below.
-    expect_nothing_foreign(importer, at, share->tagged, share->mapped - share->tagged + kGuard,
-                           share->tag);
-    EXPECT_EQ(peers_[importer].must(fmt::format("can-read {}", at + share->mapped + kGuard)).words,
-              Words{"no"});
+    expect_nothing_foreign(importer, at, share->tagged, zeros_behind(*share), share->tag);
+    if (!share->by_token) {
+      EXPECT_EQ(
+          peers_[importer].must(fmt::format("can-read {}", at + share->mapped + kGuard)).words,
+          Words{"no"});
+    }
     EXPECT_FALSE(peers_[importer].export_key(at, 1, 1).ok()) << "an import was exported";
     EXPECT_FALSE(peers_[importer].run(fmt::format("free {}", at)).ok()) << "an import was freed";
   }
@@ -217,9 +314,8 @@ class Histories : public testing::Test {
     if (share == nullptr || share->opens == 0) return;
     const std::size_t importer = 1 - share->owner;
     // Also after its exporter has freed it and used the memory for something else.
-    expect_nothing_foreign(importer, share->at, share->tagged,
-                           share->mapped - share->tagged + kGuard, share->tag);
-    ASSERT_TRUE(peers_[importer].close(share->key).ok());
+    expect_nothing_foreign(importer, share->at, share->tagged, zeros_behind(*share), share->tag);
+    close(importer, *share);
     if (--share->opens == 0) {
       EXPECT_FALSE(peers_[importer].run(fmt::format("range {}", share->at)).ok());
     }
@@ -230,7 +326,7 @@ class Histories : public testing::Test {
   void withdraw_one() {
     Share* share = some_share();
     if (share == nullptr) return;
-    if (share->live && pick(3) == 0) {
+    if (share->live && !share->by_token && pick(3) == 0) {
       ASSERT_TRUE(peers_[share->owner].close(share->key).ok());
       share->live = false;
       ++done_["withdrawn"];
@@ -240,7 +336,7 @@ class Histories : public testing::Test {
 
   void forget_if_over(Share* share) {
     if (share->live || share->opens != 0) return;
-    EXPECT_FALSE(peers_[1 - share->owner].import(share->key).ok());
+    EXPECT_FALSE(import(1 - share->owner, *share).ok());
     *share = shares_.back();
     shares_.pop_back();
   }
@@ -282,7 +378,7 @@ class Histories : public testing::Test {
     while (!shares_.empty()) {
       Share& share = shares_.back();
       for (; share.opens != 0; --share.opens)
-        ASSERT_TRUE(peers_[1 - share.owner].close(share.key).ok());
+        close(1 - share.owner, share);
       shares_.pop_back();
     }
     for (const std::size_t who : {0, 1}) {
@@ -300,6 +396,9 @@ class Histories : public testing::Test {
                              "refused to import", "closed", "withdrawn", "asked"}) {
       EXPECT_GT(done_[what], steps() / 200) << what;
     }
+    for (const char* what : {"mapped", "mapped again", "handed out", "refused to hand out"}) {
+      EXPECT_GT(done_[what], steps() / 2000) << what;
+    }
     EXPECT_GT(scanned_, static_cast<std::uint64_t>(steps()) * 1000);
   }
 
@@ -310,11 +409,17 @@ class Histories : public testing::Test {
     return peers;
   }
 
-  TestBroker broker{{.capacity = "1G"}};
+  TestBroker broker{{.capacity = "3G", .devices = 1}};
   std::vector<AclPeer> peers_ = two_peers(broker);
   std::mt19937_64 random_;
   std::array<std::map<std::uint64_t, Allocation>, 2> allocations_;  // By base.
   std::vector<Share> shares_;
+  // Addresses that were kept when what was mapped there went.
+  struct Kept {
+    std::uint64_t base;
+    std::uint64_t size;
+  };
+  std::array<std::vector<Kept>, 2> kept_;
   std::map<std::string, int> done_;
   std::uint64_t tags_ = 0;
   std::uint64_t scanned_ = 0;
