@@ -49,6 +49,8 @@ enum class Errc : std::uint8_t {
   kTimedOut,           // A stream's work is not done in the time given.
   kPool,               // What only a pool can get wrong: unknown, full, a value it cannot have.
   kTaskFailed,         // A program that was queued said so; see Error::task_code.
+  kRegistered,         // Host memory that is registered already.
+  kNotRegistered,      // Host memory that is not.
 };
 
 struct Error {

@@ -1,6 +1,8 @@
 // The C API in a process without a broker: everything but sharing works, and every refusal says
 // why.
 
+#include "capi/alone.h"
+
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -19,48 +21,12 @@
 #include "acl/acl.h"
 #include "hufu/hufu.h"
 
+using hufu::test::Alone;
+using hufu::test::from_c;
+using hufu::test::recent;
+using hufu::test::says;
+
 namespace {
-
-// What the thread's errors said since the last question.
-std::string recent() {
-  const char* text = aclGetRecentErrMsg();
-  return text == nullptr ? "" : text;
-}
-
-bool says(std::string_view word) {
-  const std::string text = recent();
-  EXPECT_NE(text.find(word), std::string::npos) << text;
-  return text.find(word) != std::string::npos;
-}
-
-// A C caller can pass any number for an enumerator.
-template <class Enum>
-Enum from_c(int number) {
-  return static_cast<Enum>(number);
-}
-
-class Alone : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    // NOLINTBEGIN(concurrency-mt-unsafe): before any thread.
-    ::setenv("HUFU_BROKER", "none", 1);
-    ::setenv("HUFU_DEVICES", "2", 1);
-    ::setenv("HUFU_DEVICE_CAPACITY", "134217728", 1);
-    // NOLINTEND(concurrency-mt-unsafe)
-  }
-  void SetUp() override {
-    recent();
-    aclrtGetLastError(ACL_RT_THREAD_LEVEL);
-    ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS) << recent();
-  }
-  void TearDown() override { EXPECT_EQ(aclrtResetDeviceForce(0), ACL_SUCCESS); }
-
-  static void* allocate(size_t size, aclrtMemMallocPolicy policy = ACL_MEM_MALLOC_NORMAL_ONLY) {
-    void* pointer = nullptr;
-    EXPECT_EQ(aclrtMalloc(&pointer, size, policy), ACL_SUCCESS) << recent();
-    return pointer;
-  }
-};
 
 TEST_F(Alone, NullsAreNamed) {
   EXPECT_EQ(aclrtMalloc(nullptr, 64, ACL_MEM_MALLOC_HUGE_FIRST), ACL_ERROR_INVALID_PARAM);
@@ -280,17 +246,6 @@ TEST_F(Alone, ASlabPieceIsItsOwnRange) {
   EXPECT_EQ(attributes.location.id, 0U);
   EXPECT_EQ(attributes.pageSize, 4096U);
   EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
-}
-
-TEST_F(Alone, MemInfoAnswersForEveryKindOfMemory) {
-  for (int attr = 0; attr <= ACL_MEM_P2P_HUGE1G; ++attr) {
-    size_t free = 0;
-    size_t total = 0;
-    EXPECT_EQ(aclrtGetMemInfo(from_c<aclrtMemAttr>(attr), &free, &total), ACL_SUCCESS) << attr;
-    EXPECT_EQ(total, 128U << 20U);
-    EXPECT_LE(free, total);
-    EXPECT_GT(free, 0U);
-  }
 }
 
 TEST_F(Alone, HostMemoryIsTheHosts) {

@@ -40,6 +40,8 @@ std::string_view message_id_of(Errc code) {
     case Errc::kInvalidHandle:
       return "EE1017";
     case Errc::kWrongOrder:
+    case Errc::kRegistered:
+    case Errc::kNotRegistered:
       return "EE1018";
     case Errc::kOutOfMemory:
     case Errc::kTableFull:
@@ -97,6 +99,10 @@ aclError code_of(Errc code) {
       return ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED;
     case Errc::kTimeout:
       return ACL_ERROR_RT_REPORT_TIMEOUT;
+    case Errc::kRegistered:
+      return ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    case Errc::kNotRegistered:
+      return ACL_ERROR_HOST_MEMORY_NOT_REGISTERED;
     case Errc::kRefused:
     case Errc::kUnavailable:
     case Errc::kSystem:

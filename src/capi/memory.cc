@@ -1,6 +1,9 @@
 // Device memory: allocate, free, and what an address is.
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "acl/acl.h"
 #include "capi/ability.h"
@@ -20,6 +23,7 @@ using hufu::capi::null_argument;
 using hufu::capi::require;
 using hufu::memory::AllocCall;
 using hufu::memory::Plan;
+using hufu::memory::Region;
 using hufu::memory::RegionKind;
 using hufu::runtime::Here;
 using hufu::runtime::Runtime;
@@ -34,7 +38,8 @@ static_assert(ACL_MEM_MALLOC_HUGE_FIRST == 0 && ACL_MEM_MALLOC_HUGE_ONLY == 1 &&
                   ACL_MEM_ACCESS_USER_SPACE_READONLY == 0x100000,
               "memory/size_rules.cc says the same");
 
-Result<void> check(const aclrtMallocConfig& cfg, int current_device) {
+Result<void> check(const aclrtMallocConfig& cfg, const Here& here) {
+  const uint32_t current_device = *here.runtime->contexts().id_of(here.context.device);
   if (cfg.attrs == nullptr) {
     // CANN's two layers differ here, by the count that goes with the null.
     return fail(cfg.numAttrs != 0 ? Errc::kInvalidArgument : Errc::kInvalidValue, Reason::kNone,
@@ -46,7 +51,7 @@ Result<void> check(const aclrtMallocConfig& cfg, int current_device) {
       case ACL_RT_MEM_ATTR_MODULE_ID:  // Whom CANN's statistics name; there are none here.
         continue;
       case ACL_RT_MEM_ATTR_DEVICE_ID:
-        if (attribute.value.deviceId == static_cast<uint32_t>(current_device)) continue;
+        if (attribute.value.deviceId == current_device) continue;
         return fail(Errc::kInvalidValue, Reason::kNoDevice,
                     "cfg->attrs[{}] wants memory of device {}, but the thread's current device is "
                     "{}; call aclrtSetDevice({}) first",
@@ -84,7 +89,7 @@ Result<void> allocate(AllocCall call, void** devPtr, size_t size, aclrtMemMalloc
   if (!here) return here.error();
   if (auto able = check_giant(*plan, policy); !able) return able;
   if (cfg != nullptr) {
-    if (auto good = check(*cfg, here->context.device); !good) return good;
+    if (auto good = check(*cfg, *here); !good) return good;
   }
   const auto made = here->runtime->heap().allocate(here->context.device, *plan);
   if (!made) return made.error();
@@ -109,6 +114,24 @@ aclrtMemLocationType location_of(RegionKind kind) {
   return ACL_MEM_LOCATION_TYPE_UNREGISTERED;
 }
 
+// Host memory has the id 0. Memory of a device that this process does not see has one that no
+// device has.
+uint32_t id_of(const Runtime& runtime, const Region& region) {
+  if (location_of(region.kind) == ACL_MEM_LOCATION_TYPE_HOST) return 0;
+  return runtime.contexts().id_of(region.device).value_or(UINT32_MAX);
+}
+
+hufu::Error fail_no_bytes() {
+  return fail(Errc::kInvalidArgument, Reason::kEmptyRange, "size is 0; pass at least one byte");
+}
+
+Result<void> order_memory(void* devPtr, size_t size) {
+  if (devPtr == nullptr) return null_argument("devPtr");
+  if (size == 0) return fail_no_bytes();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return {};
+}
+
 }  // namespace
 
 aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy policy) {
@@ -128,12 +151,100 @@ aclError aclrtMallocWithCfg(void** devPtr, size_t size, aclrtMemMallocPolicy pol
   return answer([&] { return allocate(AllocCall::kMallocWithCfg, devPtr, size, policy, cfg); });
 }
 
+// The task scheduler has no memory of its own here.
+aclError aclrtMallocForTaskScheduler(void** devPtr, size_t size, aclrtMemMallocPolicy policy,
+                                     aclrtMallocConfig* cfg) {
+  return answer([&] { return allocate(AllocCall::kMallocWithCfg, devPtr, size, policy, cfg); });
+}
+
 aclError aclrtFree(void* devPtr) {
   return answer([&]() -> Result<void> {
     if (devPtr == nullptr) return null_argument("devPtr");
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
     return (*runtime)->deallocate(devPtr);
+  });
+}
+
+aclError aclrtFreeWithDevSync(void* devPtr) {
+  return answer([&]() -> Result<void> {
+    if (devPtr == nullptr) return null_argument("devPtr");
+    const auto here = Here::get();
+    if (!here) return here.error();
+    if (auto done = here->runtime->streams().synchronize_device(here->context.device, {}); !done) {
+      return done;
+    }
+    return here->runtime->deallocate(devPtr);
+  });
+}
+
+// Host and devices see one memory, through the same caches. What is left of a flush is its order.
+aclError aclrtMemFlush(void* devPtr, size_t size) {
+  return answer([&] { return order_memory(devPtr, size); });
+}
+
+aclError aclrtMemInvalidate(void* devPtr, size_t size) {
+  return answer([&] { return order_memory(devPtr, size); });
+}
+
+aclError aclrtMemP2PMap(void* devPtr, size_t size, int32_t dstDevId, uint64_t flags) {
+  return answer([&]() -> Result<void> {
+    if (devPtr == nullptr) return null_argument("devPtr");
+    if (size == 0) return fail_no_bytes();
+    if (auto able = require(Ability::kP2p); !able) return able;
+    if (flags != 0) {
+      return fail(Errc::kInvalidValue, Reason::kBadFlags, "flags is {:#x}; pass 0", flags);
+    }
+    const auto runtime = Runtime::get();
+    if (!runtime) return runtime.error();
+    const auto device = (*runtime)->contexts().device_of(dstDevId, "dstDevId");
+    if (!device) return device.error();
+    const auto region = (*runtime)->region_of(devPtr, size);
+    if (!region) return region.error();
+    if (location_of(region->kind) != ACL_MEM_LOCATION_TYPE_DEVICE) {
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "devPtr {:#x} is not device memory; pass what aclrtMalloc returned",
+                  reinterpret_cast<uintptr_t>(devPtr));
+    }
+    const uint64_t left = region->end() - reinterpret_cast<uintptr_t>(devPtr);
+    if (size > left) {
+      return fail(Errc::kInvalidValue, Reason::kOutOfRange,
+                  "size {} from devPtr {:#x} reaches past the allocation [{:#x}, {:#x}); at most "
+                  "{} bytes lie there",
+                  size, reinterpret_cast<uintptr_t>(devPtr), region->base, region->end(), left);
+    }
+    return {};  // Every device of this host reaches it already.
+  });
+}
+
+aclError aclrtCheckMemType(void** addrList, uint32_t size, uint32_t memType, uint32_t* checkResult,
+                           uint32_t reserve) {
+  return answer([&]() -> Result<void> {
+    if (addrList == nullptr) return null_argument("addrList");
+    if (checkResult == nullptr) return null_argument("checkResult");
+    constexpr uint32_t kKnown = ACL_RT_MEM_TYPE_DEV | ACL_RT_MEM_TYPE_DVPP;
+    if (size == 0) {
+      return fail(Errc::kInvalidValue, Reason::kNone, "size is 0; pass at least one address");
+    }
+    if (reserve != 0) {
+      return fail(Errc::kInvalidValue, Reason::kNone, "reserve is {}; pass 0", reserve);
+    }
+    // The header's bit for reserved memory is not the one that CANN's runtime takes either.
+    if (memType == 0 || (memType & ~kKnown) != 0) {
+      return fail(Errc::kInvalidValue, Reason::kNone,
+                  "memType is {:#x}; pass ACL_RT_MEM_TYPE_DEV ({:#x}), ACL_RT_MEM_TYPE_DVPP "
+                  "({:#x}), or both",
+                  memType, ACL_RT_MEM_TYPE_DEV, ACL_RT_MEM_TYPE_DVPP);
+    }
+    Runtime* runtime = Runtime::get_if_any();
+    const auto is_of_the_types = [&](const void* address) {
+      const auto region = runtime == nullptr ? std::nullopt : runtime->heap().describe(address);
+      // Nothing here is memory for image processing.
+      return region && location_of(region->kind) == ACL_MEM_LOCATION_TYPE_DEVICE &&
+             (memType & ACL_RT_MEM_TYPE_DEV) != 0;
+    };
+    *checkResult = std::all_of(addrList, addrList + size, is_of_the_types) ? 1 : 0;
+    return {};
   });
 }
 
@@ -148,8 +259,11 @@ aclError aclrtPointerGetAttributes(const void* ptr, aclrtPtrAttributes* attribut
     if (runtime != nullptr) {
       if (const auto region = runtime->heap().describe(ptr)) {
         answered.location.type = location_of(region->kind);
-        answered.location.id = static_cast<uint32_t>(region->device);
-        answered.pageSize = static_cast<uint32_t>(region->page);
+        answered.location.id = id_of(*runtime, *region);
+        // What the program made has pages that nobody here has chosen.
+        if (region->kind != RegionKind::kRegistered) {
+          answered.pageSize = static_cast<uint32_t>(region->page);
+        }
       }
     }
     *attributes = answered;

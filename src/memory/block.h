@@ -41,6 +41,9 @@ class Block {
   // The first half of its end. What remains is memory of nobody's, to be unmapped at leisure.
   void give_back();
 
+  // It is committed, and this process may from now on only read it. Such a block is not used again.
+  Result<void> make_read_only() { return mapping_.protect(Access::kReadOnly); }
+
   // It served an earlier allocation, whose bytes are in it.
   void mark_reused() { reused_ = true; }
 

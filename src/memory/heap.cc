@@ -1,10 +1,12 @@
 #include "memory/heap.h"
 
+#include <algorithm>
 #include <cassert>
 #include <string_view>
 #include <utility>
 
 #include "memory/span_books.h"
+#include "os/huge_pages.h"
 
 namespace hufu::memory {
 namespace {
@@ -137,6 +139,9 @@ Result<void*> Heap::allocate_block(int device, const Plan& plan) {
     return small;
   }
   if (!block) return block.error();
+  if (plan.access == Access::kReadOnly) {
+    if (auto done = block->make_read_only(); !done) return done.error();
+  }
   const bool fell_back = plan.page != PageSize::k4KiB && block->pages() == os::Pages::kSmall;
   const Region region{.base = block->base(),
                       .mapped = plan.file_size,
@@ -144,10 +149,13 @@ Result<void*> Heap::allocate_block(int device, const Plan& plan) {
                       .id = block->id(),
                       .page = plan.page,
                       .device = device,
-                      .kind = RegionKind::kBlock};
+                      .kind = plan.managed ? RegionKind::kManaged : RegionKind::kBlock,
+                      .access = plan.access};
+  Entry entry{.block = std::move(*block), .asked = plan.asked, .hints = nullptr};
+  if (plan.managed) entry.hints = std::make_unique<ManagedHints>(plan.reported_size);
   {
     const std::lock_guard lock(mutex_);
-    blocks_.try_emplace(region.base, Entry{.block = std::move(*block), .asked = plan.asked});
+    blocks_.try_emplace(region.base, std::move(entry));
   }
   usage_.change(device, {{Usage::kRequested, static_cast<std::int64_t>(plan.asked)},
                          {Usage::kReserved, static_cast<std::int64_t>(plan.file_size)},
@@ -173,6 +181,7 @@ Result<Retired> Heap::retire(const void* pointer) {
       return Retired(std::move(*piece));
     }
     case RegionKind::kBlock:
+    case RegionKind::kManaged:
       if (address != region->base) return fail_interior(address, *region);
       return retire_block(*region);
     case RegionKind::kImported:
@@ -191,16 +200,11 @@ Result<Retired> Heap::retire(const void* pointer) {
     case RegionKind::kPool:
       return fail(Errc::kInvalidValue, Reason::kNone, "address {:#x} lies in a pool", address);
     case RegionKind::kRegistered:
-      // The broker hands out only what it made and sealed itself, and pages cannot be put under the
-      // feet of threads that write to them meanwhile.
       return fail(
-          Errc::kRefused, Reason::kUnregistered,
-          "address {:#x} lies in [{:#x}, {:#x}), host memory that the program made itself: "
-          "it can be used by devices here, and not handed to another process; allocate with "
-          "aclrtMalloc what is to be shared, the host can use it too",
-          address, region->base, region->end());
-    case RegionKind::kManaged:
-      break;  // Nothing makes these yet.
+          Errc::kInvalidValue, Reason::kNone,
+          "address {:#x} is the program's own memory, registered with the runtime; end that "
+          "with aclrtHostUnregister, and the memory as it was made",
+          address);
   }
   return unknown(pointer);
 }
@@ -233,7 +237,8 @@ Result<Retired> Heap::retire_block(const Region& region) {
                  {Usage::kBlocks, -1}});
   // Out of the registry before its addresses can be given to somebody else.
   registry_.remove(region.base);
-  return Retired(&reserve_, std::move(node.mapped().block));
+  Reserve* keep = region.access == Access::kReadOnly ? nullptr : &reserve_;
+  return Retired(keep, std::move(node.mapped().block));
 }
 
 std::optional<Region> Heap::describe(const void* pointer) const {
@@ -315,7 +320,12 @@ Result<ExportRange> Heap::exportable(const void* pointer, std::uint64_t size) co
   if (!region) return unknown(pointer);
   switch (region->kind) {
     case RegionKind::kBlock:
-      break;
+      if (region->access == Access::kReadWrite) break;
+      return fail(Errc::kRefused, Reason::kNone,
+                  "address {:#x} lies in [{:#x}, {:#x}), which was allocated with "
+                  "ACL_MEM_ACCESS_USER_SPACE_READONLY and cannot be shared; allocate it without, "
+                  "and export it with {:#x} added to flags for importers that only read",
+                  address, region->base, region->end(), 0x100);
     case RegionKind::kSlab:
       return fail(Errc::kRefused, Reason::kSlabPiece,
                   "address {:#x} lies in the {}-byte piece [{:#x}, {:#x}), whose 4 KiB page holds "
@@ -333,6 +343,14 @@ Result<ExportRange> Heap::exportable(const void* pointer, std::uint64_t size) co
                   "aclrtMalloc and export that",
                   address, region->base, region->end());
     case RegionKind::kRegistered:
+      // The broker hands out only what it made and sealed itself, and pages cannot be put under the
+      // feet of threads that write to them meanwhile.
+      return fail(
+          Errc::kRefused, Reason::kUnregistered,
+          "address {:#x} lies in [{:#x}, {:#x}), host memory that the program made itself: "
+          "it can be used by devices here, and not handed to another process; allocate with "
+          "aclrtMalloc what is to be shared, the host can use it too",
+          address, region->base, region->end());
     case RegionKind::kManaged:
     case RegionKind::kMapped:
     case RegionKind::kPool:
@@ -382,6 +400,59 @@ Result<Capacity> Heap::capacity(int device) const {
   if (!capacity) return capacity;
   capacity->free += slabs_[static_cast<std::size_t>(device)]->idle_bytes() + reserve_.bytes(device);
   return capacity;
+}
+
+Result<Capacity> Heap::capacity(int device, PageSize page) const {
+  auto capacity = this->capacity(device);
+  if (!capacity || page == PageSize::k4KiB) return capacity;
+  if (page == PageSize::k1GiB || huge_pages_ == Hugetlb::kRequired) {
+    const os::HugePages pages = os::huge_pages(page);
+    capacity->total = std::min(capacity->total, pages.reserved * bytes_of(page));
+    capacity->free = std::min(capacity->free, pages.available * bytes_of(page));
+  }
+  capacity->total -= capacity->total % bytes_of(page);
+  capacity->free -= capacity->free % bytes_of(page);
+  return capacity;
+}
+
+Result<Heap::ManagedPart> Heap::find_managed(const ManagedRange& range) const {
+  const std::uintptr_t address = address_of(range.pointer);
+  const auto region = registry_.find(address);
+  const auto found = region ? blocks_.find(region->base) : blocks_.end();
+  if (found == blocks_.end() || found->second.hints == nullptr) {
+    return fail(Errc::kInvalidValue, Reason::kNone,
+                "address {:#x} is not in managed memory; pass an address that aclrtMemAllocManaged "
+                "returned",
+                address);
+  }
+  if (range.size > region->end() - address) {
+    return fail(Errc::kInvalidValue, Reason::kOutOfRange,
+                "size {} from address {:#x} reaches past the managed range [{:#x}, {:#x}); at most "
+                "{} bytes lie there",
+                range.size, address, region->base, region->end(), region->end() - address);
+  }
+  return ManagedPart{.hints = found->second.hints.get(),
+                     .part = {.offset = address - region->base, .size = range.size}};
+}
+
+Result<ManagedHint> Heap::hint_of(const ManagedRange& range) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = find_managed(range);
+  if (!found) return found.error();
+  return found->hints->of(found->part);
+}
+
+Result<void> Heap::change_hints(std::span<const ManagedRange> ranges, const ChangeHint& how) {
+  const std::lock_guard lock(mutex_);
+  std::vector<ManagedPart> parts;
+  for (const ManagedRange& range : ranges) {
+    const auto found = find_managed(range);
+    if (!found) return found.error();
+    parts.push_back(*found);
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    parts[i].hints->change(parts[i].part, [&](ManagedHint& hint) { how(i, hint); });
+  return {};
 }
 
 std::uint64_t Heap::give_back_reserve() {

@@ -19,7 +19,10 @@
 // work may use it. A piece of the slab has the two halves, too.
 //
 // A block that was never lent goes into the reserve (memory/reserve.h) and may be allocated again,
-// by this process; any other is given back, and the next block is a fresh file.
+// by this process; any other is given back, and the next block is a fresh file. So is the one after
+// a read-only block.
+//
+// Managed memory is a block like any other, with hints that end with it (memory/managed_hints.h).
 //
 // Thread-safe. The source outlives the heap.
 
@@ -30,6 +33,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -38,6 +42,7 @@
 #include "base/result.h"
 #include "memory/address_registry.h"
 #include "memory/block.h"
+#include "memory/managed_hints.h"
 #include "memory/reserve.h"
 #include "memory/size_rules.h"
 #include "memory/slab.h"
@@ -145,6 +150,20 @@ class Heap {
   // Free here means free for this process: what the heap and its source keep ready counts.
   Result<Capacity> capacity(int device) const;
 
+  // The same, of pages of this size. As long as huge pages are emulated where there are none, all
+  // that is free may become pages of 2 MiB; those of 1 GiB are counted where the machine has some.
+  Result<Capacity> capacity(int device, PageSize page) const;
+
+  // Hints about managed memory: what holds for all of the range, and a change of several ranges,
+  // which happens to all of them or, when one is not in managed memory, to none.
+  struct ManagedRange {
+    const void* pointer;
+    std::uint64_t size;
+  };
+  Result<ManagedHint> hint_of(const ManagedRange& range) const;
+  using ChangeHint = std::function<void(std::size_t index, ManagedHint&)>;
+  Result<void> change_hints(std::span<const ManagedRange> ranges, const ChangeHint& how);
+
   // Ends what is kept ready, so that others may have it; how many bytes that was.
   std::uint64_t give_back_reserve();
 
@@ -168,6 +187,11 @@ class Heap {
     std::uint64_t asked = 0;
     BlockState state = BlockState::kLive;
     int exports_on_their_way = 0;
+    std::unique_ptr<ManagedHints> hints;  // Of managed memory.
+  };
+  struct ManagedPart {
+    ManagedHints* hints;
+    ManagedHints::Part part;
   };
 
   Result<void*> allocate_piece(int device, const Plan& plan);
@@ -175,6 +199,7 @@ class Heap {
   Result<void*> allocate_block(int device, const Plan& plan);
   Result<Retired> retire_block(const Region& region);
   bool relieve();
+  Result<ManagedPart> find_managed(const ManagedRange& range) const;  // Under mutex_.
 
   PageSource& source_;
   const Hugetlb huge_pages_;

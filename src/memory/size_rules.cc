@@ -35,19 +35,22 @@ Result<Plan> plan_allocation(const Wish& wish, const Profile& profile) {
   }
 
   std::uint32_t basic = wish.policy;
+  Plan plan{.asked = size};
   if (wish.call == AllocCall::kMallocWithCfg) {
-    if ((wish.policy & kUserSpaceReadOnly) != 0) {
-      return fail(Errc::kNotSupported, Reason::kNotBuilt,
-                  "policy {:#x}: ACL_MEM_ACCESS_USER_SPACE_READONLY is not built; export the block "
-                  "read-only instead",
-                  wish.policy);
-    }
+    if ((basic & kUserSpaceReadOnly) != 0) plan.access = Access::kReadOnly;
     // One kind of host memory has one bandwidth.
-    basic &= ~std::uint32_t{kLowBandWidth | kHighBandWidth};
+    basic &= ~std::uint32_t{kLowBandWidth | kHighBandWidth | kUserSpaceReadOnly};
+  }
+  if (wish.call == AllocCall::kManaged) {
+    plan.managed = true;
+    plan.page = PageSize::k2MiB;
+    plan.file_size = *round_up(size, bytes_of(plan.page));
+    plan.reported_size = plan.file_size;
+    plan.may_fall_back = true;
+    return plan;
   }
 
   const bool giant = basic == kHuge1GOnly || basic == kHuge1GOnlyP2p;
-  Plan plan{.asked = size};
   plan.reported_size = *round_up(size, kGranule);
   if (wish.call == AllocCall::kMalloc && !giant) plan.reported_size += profile.over_read;
 
@@ -76,14 +79,17 @@ Result<Plan> plan_allocation(const Wish& wish, const Profile& profile) {
       break;
   }
   plan.file_size = *round_up(size, bytes_of(plan.page));
-  plan.slab = plan.page == PageSize::k4KiB && plan.reported_size < kSlabLimit;
+  // A page that only this allocation has can be made read-only.
+  plan.slab = plan.page == PageSize::k4KiB && plan.reported_size < kSlabLimit &&
+              plan.access == Access::kReadWrite;
   return plan;
 }
 
 Plan on_small_pages(const Plan& plan) {
   Plan small = plan;
   small.page = PageSize::k4KiB;
-  small.file_size = *round_up(plan.asked, bytes_of(small.page));
+  // Managed memory is promised in steps of 2 MiB, whatever it is made of.
+  small.file_size = *round_up(plan.managed ? plan.reported_size : plan.asked, bytes_of(small.page));
   small.may_fall_back = false;
   return small;
 }

@@ -24,6 +24,7 @@ enum class AllocCall : std::uint8_t {
   kMalloc,         // Padded. aclrtMalloc, aclrtMallocCached.
   kMallocAlign32,  // Rounded only.
   kMallocWithCfg,  // Rounded only; the policy may carry flags above the basic value.
+  kManaged,        // Whole pages of 2 MiB; there is no policy.
 };
 
 // Requests below this, where small pages do, come from the slab.
@@ -42,6 +43,8 @@ struct Plan {
   PageSize page = PageSize::k4KiB;
   bool slab = false;
   bool may_fall_back = false;  // Huge pages are a wish: when memory is short, small ones do.
+  Access access = Access::kReadWrite;  // This process's own, and its device's.
+  bool managed = false;
 };
 
 Result<Plan> plan_allocation(const Wish& wish, const Profile& profile = profiles().front());

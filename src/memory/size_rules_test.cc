@@ -103,10 +103,31 @@ TEST(SizeRules, AnOverflowIsAnInvalidArgument) {
   }
 }
 
-TEST(SizeRules, ReadOnlyMemoryIsRefusedRatherThanPretended) {
-  const auto plan = plan_allocation({kWithCfg, 4096, 0x100000});
-  ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().code, Errc::kNotSupported);
+TEST(SizeRules, ReadOnlyMemoryHasPagesOfItsOwn) {
+  const auto plan = plan_allocation({kWithCfg, 100, 0x100002});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->access, Access::kReadOnly);
+  EXPECT_FALSE(plan->slab);
+  EXPECT_EQ(plan->page, k4K);
+  EXPECT_EQ(plan_allocation({kWithCfg, kMiB, 0x101101})->page, k2M) << "beside other flags";
+  EXPECT_EQ(plan_allocation({kMalloc, 100, 0x100002})->access, Access::kReadWrite);
+}
+
+TEST(SizeRules, A950DoesNotPad) {
+  const Profile& profile = profiles()[2];
+  ASSERT_EQ(profile.name, "950");
+  EXPECT_EQ(plan_allocation({kMalloc, kMiB, 0}, profile)->page, k4K);
+  EXPECT_EQ(plan_allocation({kMalloc, kMiB + 1, 0}, profile)->page, k2M);
+  EXPECT_EQ(plan_allocation({kMalloc, 33, 2}, profile)->reported_size, 64U);
+}
+
+TEST(SizeRules, ManagedMemoryComesInStepsOf2MiBEvenOnSmallPages) {
+  const auto plan = plan_allocation({AllocCall::kManaged, 2 * kMiB + 1, 0});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->reported_size, 4 * kMiB);
+  EXPECT_EQ(plan->file_size, 4 * kMiB);
+  EXPECT_EQ(on_small_pages(*plan).file_size, 4 * kMiB);
+  EXPECT_EQ(on_small_pages(*plan).page, k4K);
 }
 
 }  // namespace

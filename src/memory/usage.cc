@@ -1,5 +1,6 @@
 #include "memory/usage.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hufu::memory {
@@ -11,6 +12,21 @@ void Usage::change(int device, std::initializer_list<Change> changes) {
     devices_[index][change.count] += static_cast<std::uint64_t>(change.by);
     write(index, change.count);
   }
+  raise_peaks(index);
+}
+
+void Usage::raise_peaks(std::size_t device) {
+  const Counts& counts = devices_[device];
+  const auto raise = [](Level& level, std::uint64_t now) {
+    level = {.now = now, .peak = std::max(level.peak, now)};
+  };
+  raise(levels_[device].in_use, counts[kReserved] + counts[kChunks]);
+  raise(levels_[device].ready, counts[kWarm] + counts[kSpare]);
+}
+
+Usage::Levels Usage::levels(int device) const {
+  const std::lock_guard lock(mutex_);
+  return levels_[static_cast<std::size_t>(device)];
 }
 
 Usage::Counts Usage::of(int device) const {

@@ -42,7 +42,8 @@ class Usage {
   static constexpr std::size_t kCounts = 8;
   using Counts = std::array<std::uint64_t, kCounts>;
 
-  explicit Usage(int devices) : devices_(static_cast<std::size_t>(devices)) {}
+  explicit Usage(int devices)
+      : devices_(static_cast<std::size_t>(devices)), levels_(static_cast<std::size_t>(devices)) {}
 
   struct Change {
     Count count;
@@ -52,14 +53,28 @@ class Usage {
 
   Counts of(int device) const;
 
+  // Bytes behind what the program asked for, and kept ready beside it; and the most that was so
+  // far.
+  struct Level {
+    std::uint64_t now = 0;
+    std::uint64_t peak = 0;
+  };
+  struct Levels {
+    Level in_use;  // kReserved, kChunks
+    Level ready;   // kWarm, kSpare
+  };
+  Levels levels(int device) const;
+
   // From now on the counts are there too: kCounts words for each device. Null: nowhere.
   void report_to(std::shared_ptr<os::ReportedMemory> memory);
 
  private:
   void write(std::size_t device, std::size_t count) const;
+  void raise_peaks(std::size_t device);
 
   mutable std::mutex mutex_;
   std::vector<Counts> devices_;
+  std::vector<Levels> levels_;
   std::shared_ptr<os::ReportedMemory> reported_;
 };
 

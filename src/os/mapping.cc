@@ -148,6 +148,12 @@ Result<GuardedMapping> GuardedMapping::map(int fd, const MapRange& range, Reserv
   return GuardedMapping(std::move(place));
 }
 
+Result<void> GuardedMapping::protect(Access access) {
+  const int prot = access == Access::kReadWrite ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (::mprotect(base(), length(), prot) != 0) return fail_mapping(errno, "mprotect", length());
+  return {};
+}
+
 Reservation GuardedMapping::vacate() {
   Reservation place = std::move(place_);
   // One step, so that nothing else can be mapped there meanwhile.

@@ -73,6 +73,9 @@ class GuardedMapping {
   std::byte* base() const { return place_.base(); }
   std::uint64_t length() const { return place_.length(); }
 
+  // What this process itself may do with the file's bytes from now on. Its end does not care.
+  Result<void> protect(Access access);
+
   void unmap() { place_.release(); }
   // Unmaps the file and keeps its place; an empty one if the kernel cannot do that.
   Reservation vacate();

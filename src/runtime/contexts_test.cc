@@ -66,5 +66,34 @@ TEST(Contexts, TheDefaultDeviceServesThreadsThatSetNone) {
   std::thread([&] { EXPECT_EQ(contexts.current()->device, 1); }).join();
 }
 
+TEST(VisibleDevices, AreListedInAscendingOrderUpToTheFirstWordThatIsNot) {
+  const auto visible = [](const char* text) { return parse_visible_devices(text, 4); };
+  EXPECT_EQ(visible(nullptr), (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(visible("1"), (std::vector{1}));
+  EXPECT_EQ(visible("0,2,3"), (std::vector{0, 2, 3}));
+  EXPECT_EQ(visible("1,4,2"), (std::vector{1})) << "out of range";
+  EXPECT_EQ(visible("2,1,3"), (std::vector{2})) << "not ascending";
+  EXPECT_EQ(visible("1,1"), (std::vector{1}));
+  EXPECT_EQ(visible("1,x,2"), (std::vector{1}));
+  EXPECT_EQ(visible("1, 2"), (std::vector{1})) << "a space before it";
+  EXPECT_EQ(visible("1,2,"), (std::vector{1, 2}));
+  for (const char* none : {"", " 1", "x", "-1", "4", ",1", "+1", "1x"})
+    EXPECT_TRUE(visible(none).empty()) << none;
+}
+
+TEST(VisibleDevices, AreNumberedAnewFromZero) {
+  Contexts contexts(4, {1, 3});
+  EXPECT_EQ(contexts.visible_devices(), 2);
+  EXPECT_EQ(contexts.set_device(1)->device, 3);
+  EXPECT_EQ(contexts.current()->device, 3);
+  EXPECT_EQ(contexts.id_of(3), 1U);
+  EXPECT_EQ(contexts.id_of(2), std::nullopt);
+  const auto refused = contexts.set_device(2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kInvalidDevice);
+  EXPECT_NE(refused.error().what().find("ASCEND_RT_VISIBLE_DEVICES"), std::string_view::npos);
+  EXPECT_EQ((*contexts.reset_device(1, Reset::kOneReference))->device, 3);
+}
+
 }  // namespace
 }  // namespace hufu::runtime

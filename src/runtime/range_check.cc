@@ -57,10 +57,11 @@ Result<Found> check_range(Runtime& runtime, const void* pointer, std::uint64_t c
                 address, region->base, region->end());
   }
   if (use == Use::kWrite && region->access == Access::kReadOnly) {
+    const bool imported = region->kind == memory::RegionKind::kImported;
     return fail(Errc::kRefused, Reason::kReadOnlyExport,
-                "address {:#x} lies in [{:#x}, {:#x}), which was imported read-only; copy the data "
-                "to memory of your own to change it",
-                address, region->base, region->end());
+                "address {:#x} lies in [{:#x}, {:#x}), which was {} read-only; copy the data to "
+                "other memory to change it",
+                address, region->base, region->end(), imported ? "imported" : "allocated");
   }
   return Found{.memory = memory_of(*region), .device = region->device};
 }

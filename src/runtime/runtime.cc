@@ -67,6 +67,7 @@ struct Runtime::Parts {
   std::unique_ptr<memory::PageSource> source;  // None: the broker.
   std::int32_t pid = 0;
   int devices = 0;
+  std::vector<int> visible;
   memory::Hugetlb huge_pages = memory::Hugetlb::kIfFree;
 };
 
@@ -76,7 +77,7 @@ Runtime::Runtime(Parts parts)
       source_(parts.source ? std::move(parts.source)
                            : std::make_unique<BrokerSource>(*client_, agent_)),
       pid_(parts.pid),
-      contexts_(parts.devices),
+      contexts_(parts.devices, std::move(parts.visible)),
       streams_(deferred_),
       heap_(*source_, parts.devices, parts.huge_pages),
       physical_(*source_, heap_, parts.huge_pages),
@@ -122,6 +123,9 @@ Result<std::unique_ptr<Runtime>> Runtime::make() {
     parts.pid = session->peer_pid;
     parts.devices = static_cast<int>(session->devices);
   }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here changes the environment.
+  const char* visible = ::secure_getenv("ASCEND_RT_VISIBLE_DEVICES");
+  parts.visible = parse_visible_devices(visible, parts.devices);
   parts.huge_pages = *huge_pages;
   return std::unique_ptr<Runtime>(new Runtime(std::move(parts)));
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of what was moved

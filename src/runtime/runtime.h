@@ -55,6 +55,7 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   Contexts& contexts() { return contexts_; }
+  const Contexts& contexts() const { return contexts_; }
   Streams& streams() { return streams_; }
   const Deferred& deferred() const { return deferred_; }
   memory::Heap& heap() { return heap_; }

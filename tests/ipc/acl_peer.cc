@@ -445,6 +445,16 @@ std::string answer(const Words& words) {
 
   if (verb == "init") return said(aclInit(nullptr));
   if (verb == "soc-name") return said(ACL_SUCCESS, std::string(aclrtGetSocName()));
+  if (verb == "device-count") {
+    std::uint32_t count = 0;
+    const aclError code = aclrtGetDeviceCount(&count);
+    return said(code, std::to_string(count));
+  }
+  if (verb == "current-device") {
+    std::int32_t device = -1;
+    const aclError code = aclrtGetDevice(&device);
+    return said(code, std::to_string(device));
+  }
   if (verb == "device") return said(aclrtSetDevice(std::stoi(words.at(1))));
   if (verb == "reset") return said(aclrtResetDevice(std::stoi(words.at(1))));
   if (verb == "pid") {

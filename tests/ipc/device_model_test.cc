@@ -93,5 +93,33 @@ TEST_F(P28, WithoutPeerAccessOnlyImportsThatAskForItFail) {
   EXPECT_TRUE(importer.run("import " + made.key + " 0").ok());
 }
 
+using P48 = DeviceOfAProcess;
+TEST_F(P48, VisibleDevicesAreNumberedFromZeroAndAreTheOnesThatWereMeant) {
+  AclPeer all = AclPeer::ready(broker);
+  all.must("device 1");
+  AclPeer one = ready_with("ASCEND_RT_VISIBLE_DEVICES", "1");
+  EXPECT_EQ(one.must("device-count").value(), 1U);
+  EXPECT_EQ(one.must("current-device").value(), 0U);
+  const auto refused = one.run("device 1");
+  EXPECT_EQ(refused.code, ACL_ERROR_RT_INVALID_DEVICEID);
+  EXPECT_NE(refused.text.find("ASCEND_RT_VISIBLE_DEVICES"), std::string::npos) << refused.text;
+
+  // Its memory is the broker's second device's, and called by its own number.
+  const auto made = one.share(kMiB, 0x5a, kAnyProcess);
+  EXPECT_EQ(one.must(fmt::format("attributes {}", made.address)).value(1), 0U);
+  EXPECT_GE(all.used(), 2 * kMiB);
+  all.must("device 0");
+  EXPECT_EQ(all.used(), 0U);
+  const auto imported = all.import(made.key);
+  ASSERT_TRUE(imported.ok()) << imported.text;
+  EXPECT_EQ(all.must(fmt::format("attributes {}", imported.value())).value(1), 1U);
+}
+
+TEST_F(P48, AnEmptyListShowsNoDevice) {
+  AclPeer peer = with("ASCEND_RT_VISIBLE_DEVICES", "x");
+  EXPECT_EQ(peer.must("device-count").value(), 0U);
+  EXPECT_EQ(peer.run("device 0").code, ACL_ERROR_RT_INVALID_DEVICEID);
+}
+
 }  // namespace
 }  // namespace hufu::test
