@@ -176,6 +176,15 @@ std::optional<Tombstone> AddressRegistry::once_had(std::uintptr_t address) const
   return std::nullopt;
 }
 
+std::optional<Region> AddressRegistry::any_in(std::uintptr_t begin, std::uintptr_t end) const {
+  const std::lock_guard lock(mutex_);
+  for (const Record& record : records_) {
+    Region region;
+    if (record.read(region) && region.base < end && begin < region.end()) return region;
+  }
+  return std::nullopt;
+}
+
 std::vector<Region> AddressRegistry::list() const {
   std::vector<Region> regions;
   {

@@ -96,6 +96,8 @@ class AddressRegistry {
     if (!look_up(address, *region)) region.reset();
     return region;
   }
+  // Any region of which a byte lies in [begin, end). Looks at all of them, so it is for rare calls.
+  std::optional<Region> any_in(std::uintptr_t begin, std::uintptr_t end) const;
   // The newest region that once contained the address and is gone.
   std::optional<Tombstone> once_had(std::uintptr_t address) const;
 

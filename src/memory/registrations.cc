@@ -41,7 +41,9 @@ Error fail_known(std::uintptr_t base, std::uint64_t size, const Region& known) {
 }  // namespace
 
 Result<void> Registrations::add(const Wish& wish) {
-  if (auto there = os::require_readable(wish.pointer, wish.size); !there) return there;
+  const auto there = wish.io_memory ? os::require_mapped(wish.pointer, wish.size)
+                                    : os::require_readable(wish.pointer, wish.size);
+  if (!there) return there;
   const std::uintptr_t base = address_of(wish.pointer);
   const std::lock_guard lock(mutex_);
   if (const auto known = registry_.any_in(base, base + wish.size)) {
@@ -50,12 +52,9 @@ Result<void> Registrations::add(const Wish& wish) {
   if (wish.pinned) {
     if (auto pinned = pin(base, wish.size); !pinned) return pinned;
   }
-  ranges_.try_emplace(base,
-                      Range{.size = wish.size, .mapped = wish.mapped, .pinned = wish.pinned});
-  registry_.add({.base = base,
-                 .mapped = wish.size,
-                 .reported = wish.size,
-                 .kind = RegionKind::kRegistered});
+  ranges_.try_emplace(base, Range{.size = wish.size, .mapped = wish.mapped, .pinned = wish.pinned});
+  registry_.add(
+      {.base = base, .mapped = wish.size, .reported = wish.size, .kind = RegionKind::kRegistered});
   return {};
 }
 
@@ -65,9 +64,10 @@ Result<void> Registrations::remove(const void* pointer) {
   const auto found = ranges_.find(base);
   if (found == ranges_.end()) {
     if (const auto known = registry_.find(base); known && known->kind == RegionKind::kRegistered) {
-      return fail(Errc::kNotRegistered, Reason::kNone,
-                  "ptr {:#x} lies {} bytes into the registered range [{:#x}, {:#x}); pass its start",
-                  base, base - known->base, known->base, known->end());
+      return fail(
+          Errc::kNotRegistered, Reason::kNone,
+          "ptr {:#x} lies {} bytes into the registered range [{:#x}, {:#x}); pass its start", base,
+          base - known->base, known->base, known->end());
     }
     return fail(Errc::kNotRegistered, Reason::kNone,
                 "ptr {:#x} starts no range that is registered; pass what was given to "

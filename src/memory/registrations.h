@@ -35,6 +35,7 @@ class Registrations {
     std::uint64_t size = 0;  // Not 0.
     bool mapped = false;     // The device may use it.
     bool pinned = false;
+    bool io_memory = false;  // Registers of a device: nothing reads them to look.
   };
   Result<void> add(const Wish& wish);
 

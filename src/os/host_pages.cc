@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <string>
 
 #include "base/units.h"
@@ -22,42 +23,46 @@ struct Pages {
   std::uint64_t bytes;
 };
 
-Pages pages_of(const void* pointer, std::uint64_t size) {
+// Nothing when no program has such addresses.
+std::optional<Pages> pages_of(const void* pointer, std::uint64_t size) {
+  constexpr std::uint64_t kEnd = std::uint64_t{1} << 47U;
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  if (address >= kEnd || size > kEnd - address) return std::nullopt;
   const std::uintptr_t first = address / kPage * kPage;
-  return {.first = first, .bytes = *round_up(address + size, kPage) - first};
+  return Pages{.first = first, .bytes = *round_up(address + size, kPage) - first};
 }
 
-// For what cannot be populated, a device's registers for one: at least something is mapped there.
-bool is_mapped(const Pages& pages) {
-  constexpr std::uint64_t kStep = 4096;  // Pages asked about at once.
-  std::array<unsigned char, kStep> present{};
-  for (std::uint64_t done = 0; done < pages.bytes; done += kStep * kPage) {
-    const std::uint64_t bytes = std::min(pages.bytes - done, kStep * kPage);
-    if (::mincore(reinterpret_cast<void*>(pages.first + done), bytes, present.data()) != 0) {
-      return false;
-    }
-  }
-  return true;
+Error fail_missing(const void* pointer, std::uint64_t size) {
+  return fail(Errc::kInvalidValue, Reason::kOutOfRange,
+              "ptr {:#x}: the {} bytes from there are not memory of this process that can be read, "
+              "or not all of them; map them first, and pass their number",
+              reinterpret_cast<std::uintptr_t>(pointer), size);
 }
 
 }  // namespace
 
 Result<void> require_readable(const void* pointer, std::uint64_t size) {
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  constexpr std::uint64_t kEnd = std::uint64_t{1} << 47U;  // Of a program's addresses.
-  const bool possible = address < kEnd && size <= kEnd - address;
-  if (possible) {
-    const Pages pages = pages_of(pointer, size);
-    void* first = reinterpret_cast<void*>(pages.first);
-    // Brings pages that nobody has written as the kernel's one page of zeros.
-    if (::madvise(first, pages.bytes, MADV_POPULATE_READ) == 0) return {};
-    if (errno == EINVAL && is_mapped(pages)) return {};
+  const auto pages = pages_of(pointer, size);
+  // Brings pages that nobody has written as the kernel's one page of zeros.
+  if (!pages ||
+      ::madvise(reinterpret_cast<void*>(pages->first), pages->bytes, MADV_POPULATE_READ) != 0) {
+    return fail_missing(pointer, size);
   }
-  return fail(Errc::kInvalidValue, Reason::kOutOfRange,
-              "[{:#x}, {:#x}) is not memory of this process that can be read, or not all of it; "
-              "map it first, and pass its size",
-              address, address + size);
+  return {};
+}
+
+Result<void> require_mapped(const void* pointer, std::uint64_t size) {
+  const auto pages = pages_of(pointer, size);
+  if (!pages) return fail_missing(pointer, size);
+  constexpr std::uint64_t kStep = 4096;  // Pages asked about at once.
+  std::array<unsigned char, kStep> present{};
+  for (std::uint64_t done = 0; done < pages->bytes; done += kStep * kPage) {
+    const std::uint64_t bytes = std::min(pages->bytes - done, kStep * kPage);
+    if (::mincore(reinterpret_cast<void*>(pages->first + done), bytes, present.data()) != 0) {
+      return fail_missing(pointer, size);
+    }
+  }
+  return {};
 }
 
 Result<void> lock_pages(std::uintptr_t first, std::uint64_t bytes) {

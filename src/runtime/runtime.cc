@@ -82,6 +82,8 @@ Runtime::Runtime(Parts parts)
       heap_(*source_, parts.devices, parts.huge_pages),
       physical_(*source_, heap_, parts.huge_pages),
       reservations_(heap_.registry()),
+      registrations_(heap_.registry()),
+      allocators_(streams_),
       sharing_(heap_, *client_),
       mapped_lender_(reservations_),
       handles_(*client_),

@@ -27,8 +27,10 @@
 #include "memory/heap.h"
 #include "memory/host_memory.h"
 #include "memory/physical.h"
+#include "memory/registrations.h"
 #include "memory/reservations.h"
 #include "memory/source.h"
+#include "runtime/allocators.h"
 #include "runtime/contexts.h"
 #include "runtime/deferred.h"
 #include "runtime/mapped_lender.h"
@@ -63,6 +65,8 @@ class Runtime {
   memory::Reservations& reservations() { return reservations_; }
   PhysicalSharing& physical_sharing() { return physical_sharing_; }
   Pools& pools() { return pools_; }
+  memory::Registrations& registrations() { return registrations_; }
+  Allocators& allocators() { return allocators_; }
   Sharing& sharing() { return sharing_; }
   share::Handles& handles() { return handles_; }
   memory::PageSource& source() { return *source_; }
@@ -114,6 +118,8 @@ class Runtime {
   memory::Heap heap_;
   memory::PhysicalMemory physical_;
   memory::Reservations reservations_;
+  memory::Registrations registrations_;
+  Allocators allocators_;
   Sharing sharing_;
   MappedLender mapped_lender_;
   share::Handles handles_;

@@ -109,6 +109,10 @@ Stream* Streams::find(std::uintptr_t number) const {
   return stream != nullptr && stream->handle.load() == number ? stream : nullptr;
 }
 
+bool Streams::exists(StreamHandle handle) const {
+  return handle != nullptr && find(number_of(handle)) != nullptr;
+}
+
 Result<Stream*> Streams::look_up(StreamHandle handle, const ContextId& context) {
   if (handle == nullptr) return default_stream(context);
   Stream* stream = find(number_of(handle));

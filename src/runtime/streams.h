@@ -58,6 +58,9 @@ class Streams {
   Result<StreamHandle> create(const ContextId& context);
   Result<void> destroy(StreamHandle handle, const ContextId& context, Destroy how);
 
+  // Is it one that was created and not destroyed, of whatever context?
+  bool exists(StreamHandle handle) const;
+
   // The stream that null stands for in calls that issue work.
   Result<StreamHandle> default_of(const ContextId& context);
 
