@@ -11,6 +11,8 @@
 #include <mutex>
 #include <utility>
 
+#include <ucontext.h>
+
 namespace hufu::os {
 namespace {
 
@@ -19,8 +21,13 @@ thread_local constinit sigjmp_buf* t_way_out = nullptr;
 
 struct sigaction g_before {};
 
-void on_sigbus(int /*signal*/, siginfo_t* /*info*/, void* /*context*/) {
-  if (t_way_out != nullptr) ::siglongjmp(*t_way_out, 1);
+void on_sigbus(int /*signal*/, siginfo_t* /*info*/, void* context) {
+  if (t_way_out != nullptr) {
+    // The jump restores no mask (saving one for each store would be a system call), so what was
+    // blocked when the store failed is blocked again before it.
+    ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
+    ::siglongjmp(*t_way_out, 1);
+  }
   // Somebody else's. What was there before gets it when the instruction is tried again.
   ::sigaction(SIGBUS, &g_before, nullptr);
 }
@@ -30,8 +37,7 @@ void handle_sigbus() {
   std::call_once(once, [] {
     struct sigaction action {};
     action.sa_sigaction = on_sigbus;
-    // Left by a jump that restores no mask, so the signal must not be blocked meanwhile.
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO;
     ::sigaction(SIGBUS, &action, &g_before);
   });
 }
