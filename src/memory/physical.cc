@@ -82,6 +82,10 @@ Result<std::shared_ptr<Physical>> Physical::of(ForeignPages foreign, const Physi
   return physical;
 }
 
+void Physical::end_keys() {
+  if (source_ != nullptr && lent_ == Lent::kOnce) source_->end_keys(block_);
+}
+
 Physical::~Physical() {
   // Then the pages: nobody may import what is being unmapped.
   if (source_ != nullptr) source_->give_back(block_, lent_);
@@ -130,10 +134,10 @@ Result<std::shared_ptr<Physical>> PhysicalMemory::find(PhysicalHandle handle) co
 
 PhysicalHandle PhysicalMemory::retain(const std::shared_ptr<Physical>& physical) {
   const std::lock_guard lock(mutex_);
-  auto& entry =
-      handles_.try_emplace(physical->number_, Entry{.physical = physical, .references = 0})
-          .first->second;
-  ++entry.references;
+  const auto [at, is_new] =
+      handles_.try_emplace(physical->number_, Entry{.physical = physical, .references = 0});
+  if (is_new) physical->begin_use();
+  ++at->second.references;
   return reinterpret_cast<PhysicalHandle>(physical->number_);
 }
 
@@ -144,6 +148,7 @@ Result<std::shared_ptr<Physical>> PhysicalMemory::free(PhysicalHandle handle) {
   if (--found->second.references != 0) return std::shared_ptr<Physical>();
   auto last = std::move(found->second.physical);
   handles_.erase(found);
+  last->end_use();
   return last;
 }
 

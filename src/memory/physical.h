@@ -74,8 +74,15 @@ class Physical {
   bool is_foreign() const { return source_ == nullptr; }
   bool has_properties() const { return has_properties_; }
 
-  // Before its first shareable handle is asked for. Sticky, see Block::mark_exported().
+  // Before its first key or shareable handle is asked for. Sticky, see Block::mark_exported().
   void mark_exported() { lent_ = Lent::kOnce; }
+  // No key of it can be imported once this returns.
+  void end_keys();
+
+  // It has a handle, or is mapped. Where it is none of both, only work that was queued keeps it.
+  void begin_use() { ++uses_; }
+  void end_use() { --uses_; }
+  bool unused() const { return uses_.load() == 0; }
 
  private:
   friend class PhysicalMemory;
@@ -90,6 +97,7 @@ class Physical {
   PhysicalSpec spec_;
   std::uint64_t block_;
   std::atomic<Lent> lent_ = Lent::kNever;
+  std::atomic<std::uint64_t> uses_ = 0;
   bool has_properties_ = true;
   os::Pages made_of_ = os::Pages::kSmall;
   std::shared_ptr<void> right_;  // Before pages_, so that it ends after them.

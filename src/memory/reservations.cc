@@ -163,6 +163,7 @@ Result<void> Reservations::map(void* at, std::uint64_t size, std::shared_ptr<Phy
   }
   if (auto shown = physical->pages().show(pointer_to(address), touch); !shown) return shown;
   enter(address, *physical, touch == os::Touch::kReadWrite ? Access::kReadWrite : Access::kNone);
+  physical->begin_use();
   std::set<Accessor> by;
   if (touch == os::Touch::kReadWrite) {
     by.insert({.device = spec.on_host ? Accessor::kHost : spec.device});
@@ -190,6 +191,7 @@ Result<Reservations::Leaving> Reservations::unmap(void* at) {
                 found->second.size, found->first);
   }
   registry_.remove(address);
+  found->second.physical->end_use();
   return Leaving(this, range, address, std::move(found->second.physical));
 }
 

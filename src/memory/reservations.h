@@ -78,6 +78,10 @@ class Reservations {
     Leaving& operator=(const Leaving&) = delete;
 
     int device() const { return physical_->spec().device; }
+    // If nothing but this keeps the memory, its keys end now and not with it.
+    void end_keys_of_unused() {
+      if (physical_->unused()) physical_->end_keys();
+    }
 
    private:
     friend class Reservations;

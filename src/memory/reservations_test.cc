@@ -188,6 +188,22 @@ TEST_F(ReservationsTest, ATouchWithoutAccessOrAfterUnmapFaults) {
   EXPECT_TRUE(readable(base));
 }
 
+TEST_F(ReservationsTest, PhysicalMemoryIsUnusedWhenOnlyWhatLeavesKeepsIt) {
+  std::byte* base = reserve(2 * kUnit);
+  const auto handle = *memory_.allocate({.size = kUnit});
+  auto physical = *memory_.find(handle);
+  ASSERT_TRUE(map(base, physical));
+  ASSERT_TRUE(map(base + kUnit, physical));
+  ASSERT_TRUE(memory_.free(handle));
+  std::optional<Reservations::Leaving> leaving(std::move(*all_.unmap(base)));
+  EXPECT_FALSE(physical->unused());
+  std::optional<Reservations::Leaving> last(std::move(*all_.unmap(base + kUnit)));
+  EXPECT_TRUE(physical->unused());
+  EXPECT_EQ(memory_.retain(physical), handle);
+  EXPECT_FALSE(physical->unused());
+  ASSERT_TRUE(memory_.free(handle));
+}
+
 TEST_F(ReservationsTest, WhatIsLeavingIsDeadForCallsAndStillThereForWork) {
   std::byte* base = reserve(kUnit);
   ASSERT_TRUE(map(base, make()));

@@ -70,6 +70,8 @@ Result<void> PhysicalSharing::free(memory::PhysicalHandle handle) {
   if (!freed) return freed.error();
   last = std::move(*freed);
   if (last == nullptr) return {};
+  // Queued work may keep it longer than anybody who could still mean its keys.
+  if (last->unused() && last.use_count() > 1) last->end_keys();
   const auto found = exported_.find(last->block());
   if (last->is_foreign() || found == exported_.end()) return {};
   // A broker that is gone took the shareable handle along.

@@ -211,8 +211,9 @@ Result<void> Runtime::close(const char* key) {
 Result<void> Runtime::unmap(void* pointer) {
   auto leaving = reservations_.unmap(pointer);
   if (!leaving) return leaving.error();
-  const int device = leaving->device();
-  deferred_.end_after(streams_.under_way(device), std::move(*leaving));
+  auto work = streams_.under_way(leaving->device());
+  if (!work.empty()) leaving->end_keys_of_unused();
+  deferred_.end_after(work, std::move(*leaving));
   return {};
 }
 

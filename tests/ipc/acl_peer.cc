@@ -364,6 +364,19 @@ std::string map_until_refused(std::uint64_t most) {
   return said(ACL_SUCCESS);
 }
 
+// Work that stands on the default stream from "vmm-queue" until "vmm-let-go".
+struct Standing {
+  std::atomic<bool> go{false};
+  static std::int32_t stand(void* self) {
+    static_cast<Standing*>(self)->go.wait(false);
+    return 0;
+  }
+};
+Standing& standing() {
+  static Standing one;
+  return one;
+}
+
 std::string vmm(const Words& words) {
   const std::string& verb = words.at(0);
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
@@ -385,6 +398,15 @@ std::string vmm(const Words& words) {
     return said(aclrtMapMem(pointer(words.at(1)), number(2), 0, pointer(words.at(3)), 0));
   }
   if (verb == "vmm-unmap") return said(aclrtUnmapMem(pointer(words.at(1))));
+  if (verb == "vmm-queue") {
+    standing().go = false;
+    return said(hufuLaunchHostTask(nullptr, &Standing::stand, &standing()));
+  }
+  if (verb == "vmm-let-go") {
+    standing().go = true;
+    standing().go.notify_all();
+    return said(aclrtSynchronizeDevice());
+  }
   if (verb == "vmm-retain") {
     const aclError code = aclrtMemRetainAllocationHandle(pointer(words.at(1)), &handle);
     return said(code, std::to_string(as_number(handle)));

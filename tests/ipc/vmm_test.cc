@@ -259,6 +259,26 @@ TEST_F(Vmm, AKilledExporterTakesNoImportAndItsShareableHandleDiesWithIt) {
   EXPECT_TRUE(nothing_used());
 }
 
+TEST_F(Vmm, WhatOnlyQueuedWorkKeepsIsNobodysToImport) {
+  AclPeer exporter = peer();
+  AclPeer importer = peer();
+  for (const bool freed_first : {false, true}) {
+    const Mapped made = make(exporter, 2 * kUnit, 5);
+    const std::string token = shareable(exporter, made);
+    const std::string key = exporter.export_key(made.address, 2 * kUnit, kAnyProcess).words.at(0);
+    exporter.must("vmm-queue");
+    if (freed_first) exporter.must(fmt::format("vmm-free {}", made.handle));
+    exporter.must(fmt::format("vmm-unmap {}", made.address));
+    if (!freed_first) exporter.must(fmt::format("vmm-free {}", made.handle));
+    exporter.must(fmt::format("vmm-release {}", made.address));
+    EXPECT_EQ(importer.run("vmm-import " + token + " 0").code, kNoHandle);
+    EXPECT_EQ(importer.import(key).code, kRefused);
+    EXPECT_EQ(used(), 2 * kUnit);
+    exporter.must("vmm-let-go");
+    EXPECT_TRUE(nothing_used());
+  }
+}
+
 TEST_F(Vmm, TwoImportsOfOneProcessAreIndependent) {
   AclPeer exporter = peer();
   AclPeer importer = peer();
