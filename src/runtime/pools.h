@@ -72,6 +72,7 @@ class Pools {
     share::Handles& handles;
   };
   explicit Pools(const Surroundings& around);
+  ~Pools() = default;
   Pools(const Pools&) = delete;
   Pools& operator=(const Pools&) = delete;
 

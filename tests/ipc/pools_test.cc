@@ -90,6 +90,10 @@ struct Peer {
           aclrtMemPoolMallocAsync(&address, std::stoull(words.at(1)), pool, stream);
       return said(code, number(address));
     }
+    if (verb == "list") {
+      std::int32_t pid = std::stoi(words.at(2));
+      return said(aclrtMemSetPidToShareableHandle(std::stoull(words.at(1)), &pid, 1));
+    }
     if (verb == "free") return said(aclrtFree(pointer(words.at(1))));
     if (verb == "free_on") return said(aclrtMemPoolFreeAsync(pointer(words.at(1)), stream));
     if (verb == "synchronise") return said(aclrtSynchronizeStream(stream));
@@ -377,9 +381,22 @@ TEST_F(SharedPools, AHandleThatNobodyGaveOpensNothing) {
   EXPECT_EQ(importer.ask("import", token ^ 1U).code, ACL_ERROR_RT_INVALID_HANDLE);
   exporter.must("destroy");
   EXPECT_EQ(importer.ask("import", token).code, ACL_ERROR_RT_INVALID_HANDLE);
-  exporter.must("create", kUnit);
-  const auto listed = exporter.must("export", 0).value();
-  EXPECT_EQ(importer.ask("import", listed).code, ACL_ERROR_RT_DRV_INTERNAL_ERROR) << "not listed";
+}
+
+TEST_F(SharedPools, OnlyWhoIsListedImportsWhereThereIsAList) {
+  const auto token = share(0);
+  const auto refused = importer.ask("import", token);
+  EXPECT_EQ(refused.code, ACL_ERROR_RT_DRV_INTERNAL_ERROR) << refused.text;
+  EXPECT_EQ(importer.ask("list", token, importer.helper.pid()).code,
+            ACL_ERROR_RT_DRV_INTERNAL_ERROR)
+      << "not the exporter";
+  exporter.must("list", token, importer.helper.pid());
+  importer.must("import", token);
+  Pool third(broker);
+  EXPECT_EQ(third.ask("import", token).code, ACL_ERROR_RT_DRV_INTERNAL_ERROR);
+  third.must("create", kUnit);
+  const auto open = third.must("export", kAnyProcess).value();
+  EXPECT_EQ(third.ask("list", open, importer.helper.pid()).code, ACL_ERROR_RT_NO_PERMISSION);
 }
 
 TEST_F(SharedPools, TheDeathOfEitherSideTakesNothingFromTheOther) {

@@ -239,4 +239,24 @@ MUTANTS = (
         "src/runtime/physical_sharing.cc",
         "  static_cast<void>(client_.withdraw(found->second.token).has_value());\n", "",
         "ipc_vmm", "Vmm.FreeingTheHandleEndsItsShareableHandleAndNoImport"),
+    Mutant(
+        "pool-range", "a pointer into a shared pool may reach out of it",
+        "src/memory/pool_pointer.cc",
+        " || layout.offset > pool_size - layout.size ||", " ||",
+        "memory_pool_pointer_test", "PoolPointer.ARangeThatIsNotInThePoolIsRefusedWithItsNumbers"),
+    Mutant(
+        "pool-name", "a pointer into one pool is taken for one into another",
+        "src/memory/pool_pointer.cc",
+        "if (layout.pool != pool) {", "if (false) {",
+        "memory_pool_pointer_test", "PoolPointer.OfAnotherPoolIsNamed"),
+    Mutant(
+        "pool-stamp", "a stream gets memory that another one may still use",
+        "src/memory/pool_space.cc",
+        "if (stamp_of(span.start) > stamp) return false;", "",
+        "memory_pool_test", "PoolTest.OthersHaveItWhenItsRulesAllowAndTheOrderOfWorkDoes"),
+    Mutant(
+        "pool-trim", "trimming takes memory that is in use",
+        "src/memory/pool.cc",
+        "units_[first - 1].committed && units_[first - 1].busy == 0 &&", "units_[first - 1].committed &&",
+        "memory_pool_test", "PoolTest.AUnitInUseIsNotTrimmed"),
 )
