@@ -21,6 +21,7 @@ using hufu::capi::answer;
 using hufu::capi::null_argument;
 using hufu::runtime::Claim;
 using hufu::runtime::ClaimedPiece;
+using hufu::runtime::Contexts;
 using hufu::runtime::Here;
 using hufu::runtime::Side;
 
@@ -94,7 +95,7 @@ Result<void> check_attributes(const Columns& columns) {
   return {};
 }
 
-Result<Claim> claim_of(const aclrtMemLocation& location, int devices) {
+Result<Claim> claim_of(const aclrtMemLocation& location, const Contexts& contexts) {
   switch (location.type) {
     case ACL_MEM_LOCATION_TYPE_HOST:
     case ACL_MEM_LOCATION_TYPE_HOST_NUMA:
@@ -102,25 +103,24 @@ Result<Claim> claim_of(const aclrtMemLocation& location, int devices) {
       return Claim{.side = Side::kHost};
     case ACL_MEM_LOCATION_TYPE_MANAGED:
       return Claim{.side = Side::kAny};
-    case ACL_MEM_LOCATION_TYPE_DEVICE:
-      if (location.id >= static_cast<uint32_t>(devices)) {
-        return fail(Errc::kInvalidDevice, Reason::kNoDevice,
-                    "an attribute names device {}; there are {}, from 0 on", location.id, devices);
-      }
-      return Claim{.side = Side::kDevice, .device = static_cast<int>(location.id)};
+    case ACL_MEM_LOCATION_TYPE_DEVICE: {
+      const auto device = contexts.device_of(location.id, "an attribute's location.id");
+      if (!device) return device.error();
+      return Claim{.side = Side::kDevice, .device = *device};
+    }
   }
   return fail(Errc::kInvalidValue, Reason::kNone,
               "an attribute has a location of type {}; pass a value of aclrtMemLocationType",
               static_cast<int>(location.type));
 }
 
-Result<std::vector<ClaimedPiece>> rows_of(const Columns& columns, int devices) {
+Result<std::vector<ClaimedPiece>> rows_of(const Columns& columns, const Contexts& contexts) {
   std::vector<ClaimedPiece> rows;
   rows.reserve(columns.count);
   for (size_t k = 0; k < columns.attr_count; ++k) {
-    const auto to = claim_of(columns.attrs[k].dstLoc, devices);
+    const auto to = claim_of(columns.attrs[k].dstLoc, contexts);
     if (!to) return to.error();
-    const auto from = claim_of(columns.attrs[k].srcLoc, devices);
+    const auto from = claim_of(columns.attrs[k].srcLoc, contexts);
     if (!from) return from.error();
     const size_t end = k + 1 < columns.attr_count ? columns.firsts[k + 1] : columns.count;
     for (size_t i = columns.firsts[k]; i < end; ++i) {
@@ -146,7 +146,7 @@ Result<void> copy(const Columns& columns, Timing timing, aclrtStream stream, siz
                 "numBatches {} exceeds {}; make several calls, or queue it on a stream",
                 columns.count, kMostAtOnce);
   }
-  auto rows = rows_of(columns, here->runtime->contexts().devices());
+  auto rows = rows_of(columns, here->runtime->contexts());
   if (!rows) return rows.error();
   if (std::all_of(rows->begin(), rows->end(), [](auto& row) { return row.piece.count == 0; })) {
     return {};

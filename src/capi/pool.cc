@@ -103,13 +103,10 @@ aclError aclrtMemPoolCreate(aclrtMemPool* memPool, const aclrtMemPoolProps* pool
     if (auto able = require(Ability::kPool); !able) return able;
     const auto here = Here::get();
     if (!here) return here.error();
-    const uint32_t device = poolProps->location.id;
-    if (device >= static_cast<uint32_t>(here->runtime->contexts().devices())) {
-      return fail(Errc::kInvalidDevice, Reason::kNoDevice,
-                  "poolProps->location.id is {}, and there are {} devices; ids start at 0", device,
-                  here->runtime->contexts().devices());
-    }
-    const auto made = here->runtime->pools().create(static_cast<int>(device), poolProps->maxSize);
+    const auto device =
+        here->runtime->contexts().device_of(poolProps->location.id, "poolProps->location.id");
+    if (!device) return device.error();
+    const auto made = here->runtime->pools().create(*device, poolProps->maxSize);
     if (!made) return made.error();
     *memPool = *made;
     return {};
@@ -223,11 +220,8 @@ aclError aclrtMemPoolImportFromShareableHandle(uint64_t shareableHandle, int32_t
     if (auto able = require(Ability::kPool); !able) return able;
     const auto here = Here::get();
     if (!here) return here.error();
-    if (deviceId < 0 || deviceId >= here->runtime->contexts().devices()) {
-      return fail(Errc::kInvalidDevice, Reason::kNoDevice,
-                  "deviceId is {}, and there are {} devices; ids start at 0", deviceId,
-                  here->runtime->contexts().devices());
-    }
+    const auto device = here->runtime->contexts().device_of(deviceId, "deviceId");
+    if (!device) return device.error();
     const auto pool = here->runtime->pools().import_pool(shareableHandle);
     if (!pool) return pool.error();
     *memPool = *pool;

@@ -30,6 +30,7 @@ using hufu::capi::require;
 using hufu::memory::Accessor;
 using hufu::memory::PhysicalSpec;
 using hufu::os::Touch;
+using hufu::runtime::Contexts;
 using hufu::runtime::Here;
 using hufu::runtime::Runtime;
 using hufu::share::HandleName;
@@ -106,12 +107,6 @@ Result<Kind> kind_of(const aclrtPhysicalMemProp& prop) {
   return kind;
 }
 
-Result<void> check_device(uint32_t device, int devices, const char* argument) {
-  if (device < static_cast<uint32_t>(devices)) return {};
-  return fail(Errc::kInvalidDevice, Reason::kNoDevice, "{} is {}, of {} devices; ids start at 0",
-              argument, device, devices);
-}
-
 Result<void> check_prop(const aclrtPhysicalMemProp& prop) {
   if (prop.handleType != ACL_MEM_HANDLE_TYPE_NONE) {
     return fail(Errc::kInvalidArgument, Reason::kNone,
@@ -144,11 +139,9 @@ Result<PhysicalSpec> spec_of(Runtime& runtime, size_t size, const aclrtPhysicalM
       .size = size, .page = kind.page, .may_fall_back = kind.normal, .peer = kind.peer};
   const auto context = runtime.contexts().current();
   if (prop.location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
-    if (auto good =
-            check_device(prop.location.id, runtime.contexts().devices(), "prop->location.id");
-        !good) {
-      return good.error();
-    }
+    const auto device = runtime.contexts().device_of(prop.location.id, "prop->location.id");
+    if (!device) return device.error();
+    spec.device = *device;
   }
   if (prop.location.type == ACL_MEM_LOCATION_TYPE_HOST_NUMA) {
     if (!context) return context.error();
@@ -177,12 +170,11 @@ Result<PhysicalSpec> spec_of(Runtime& runtime, size_t size, const aclrtPhysicalM
     spec.device = context ? context->device : 0;
     return spec;
   }
-  spec.device = static_cast<int>(prop.location.id);
   if (context && context->device != spec.device) {
     return fail(Errc::kRefused, Reason::kNoDevice,
                 "prop->location.id is {}, but the thread's current device is {}; call "
                 "aclrtSetDevice({}) first",
-                spec.device, context->device, spec.device);
+                prop.location.id, *runtime.contexts().id_of(context->device), prop.location.id);
   }
   return spec;
 }
@@ -231,15 +223,17 @@ Result<void> map(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle han
 }
 
 // A location of aclrtMemSetAccess and aclrtMemGetAccess.
-Result<Accessor> accessor_of(const aclrtMemLocation& location, int devices) {
-  const bool device =
-      location.type == ACL_MEM_LOCATION_TYPE_DEVICE && location.id < static_cast<uint32_t>(devices);
-  if (device) return Accessor{.device = static_cast<int>(location.id)};
+Result<Accessor> accessor_of(const aclrtMemLocation& location, const Contexts& contexts) {
+  if (location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
+    if (const auto device = contexts.device_of(location.id, "location.id")) {
+      return Accessor{.device = *device};
+    }
+  }
   if (location.type == ACL_MEM_LOCATION_TYPE_HOST && location.id == 0) return Accessor();
   return fail(Errc::kInvalidValue, Reason::kNone,
               "location is of type {} with id {}; pass ACL_MEM_LOCATION_TYPE_DEVICE (1) with an id "
               "below {}, or ACL_MEM_LOCATION_TYPE_HOST (0) with id 0",
-              static_cast<int>(location.type), location.id, devices);
+              static_cast<int>(location.type), location.id, contexts.visible_devices());
 }
 
 aclrtMemAttr attribute_of(const PhysicalSpec& spec) {
@@ -351,10 +345,8 @@ aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop,
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
     if (prop->location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
-      const int devices = (*runtime)->contexts().devices();
-      if (auto good = check_device(prop->location.id, devices, "prop->location.id"); !good) {
-        return good;
-      }
+      const auto device = (*runtime)->contexts().device_of(prop->location.id, "prop->location.id");
+      if (!device) return device.error();
     }
     if (option != ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM &&
         option != ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
@@ -424,8 +416,8 @@ aclError aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle,
     if (spec.on_host) {
       answered.location = {.id = 0, .type = ACL_MEM_LOCATION_TYPE_HOST};
     } else {
-      answered.location = {.id = static_cast<uint32_t>(spec.device),
-                           .type = ACL_MEM_LOCATION_TYPE_DEVICE};
+      const auto id = (*runtime)->contexts().id_of(spec.device);
+      answered.location = {.id = id.value_or(UINT32_MAX), .type = ACL_MEM_LOCATION_TYPE_DEVICE};
     }
     *prop = answered;
     return {};
@@ -471,7 +463,7 @@ aclError aclrtMemSetAccess(void* virPtr, size_t size, aclrtMemAccessDesc* desc, 
                     "desc[{}].flags is {}; only ACL_RT_MEM_ACCESS_FLAGS_READWRITE (3) is supported",
                     i, static_cast<int>(desc[i].flags));
       }
-      const auto accessor = accessor_of(desc[i].location, (*runtime)->contexts().devices());
+      const auto accessor = accessor_of(desc[i].location, (*runtime)->contexts());
       if (!accessor) return accessor.error();
       if (!by.insert(*accessor).second) {
         return fail(Errc::kInvalidValue, Reason::kNone,
@@ -490,7 +482,7 @@ aclError aclrtMemGetAccess(void* virPtr, aclrtMemLocation* location, uint64_t* f
     if (auto able = require(Ability::kVmm); !able) return able;
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
-    const auto accessor = accessor_of(*location, (*runtime)->contexts().devices());
+    const auto accessor = accessor_of(*location, (*runtime)->contexts());
     if (!accessor) return accessor.error();
     const auto allowed = (*runtime)->reservations().allowed(virPtr, *accessor);
     if (!allowed) return allowed.error();
@@ -611,15 +603,12 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
     if (auto able = require(Ability::kVmm); !able) return able;
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
-    if (auto good = check_device(static_cast<uint32_t>(deviceId), (*runtime)->contexts().devices(),
-                                 "deviceId");
-        !good) {
-      return good;
-    }
+    const auto device = (*runtime)->contexts().device_of(deviceId, "deviceId");
+    if (!device) return device.error();
     const auto here = Here::get();
     if (!here) return here.error();
     const auto imported = here->runtime->physical_sharing().import(
-        HandleName::of_token(shareableHandle), deviceId, Properties::kUnknown);
+        HandleName::of_token(shareableHandle), *device, Properties::kUnknown);
     if (!imported) return imported.error();
     *handle = *imported;
     return {};

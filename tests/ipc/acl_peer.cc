@@ -104,9 +104,9 @@ std::string malloc_until_refused(std::uint64_t size, std::uint64_t most) {
   return said(ACL_SUCCESS);
 }
 
-// From now on all that this process maps is locked, and may be `limit` bytes: root's privilege to
-// lock more is given up.
-std::string lock_all(std::uint64_t limit) {
+// From now on this process may lock `limit` bytes: root's privilege to lock more is given up. With
+// `flags` all that it maps is locked.
+std::string lock_all(std::uint64_t limit, int flags) {
   __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   std::array<__user_cap_data_struct, 2> capabilities{};
   if (::syscall(SYS_capget, &header, capabilities.data()) != 0) return "error capget";
@@ -114,7 +114,43 @@ std::string lock_all(std::uint64_t limit) {
   if (::syscall(SYS_capset, &header, capabilities.data()) != 0) return "error capset";
   const rlimit allowed{.rlim_cur = limit, .rlim_max = limit};
   if (::setrlimit(RLIMIT_MEMLOCK, &allowed) != 0) return "error setrlimit";
-  return ::mlockall(MCL_FUTURE) == 0 ? "0" : fmt::format("error mlockall {}", errno);
+  if (flags == 0) return "0";
+  return ::mlockall(flags) == 0 ? "0" : fmt::format("error mlockall {}", errno);
+}
+
+// `room` bytes more than it has now.
+std::string limit_address_space(std::uint64_t room) {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = pages * 4096 + room;
+  const rlimit allowed{.rlim_cur = bytes, .rlim_max = bytes};
+  return ::setrlimit(RLIMIT_AS, &allowed) == 0 ? "0" : "error setrlimit";
+}
+
+// Every second page of one range is readable: an entry of the process's map each, until there are
+// no more.
+struct MapEntries {
+  static constexpr std::uint64_t kPage = 4096;
+  static constexpr std::uint64_t kMost = 1'000'000;  // Far more than the kernel's own limit.
+  std::byte* base = nullptr;
+
+  std::string use() {
+    void* made = ::mmap(nullptr, kMost * 2 * kPage, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (made == MAP_FAILED) return "error mmap";
+    base = static_cast<std::byte*>(made);
+    std::uint64_t used = 0;
+    while (used < kMost && ::mprotect(base + used * 2 * kPage, kPage, PROT_READ) == 0)
+      ++used;
+    return fmt::format("0 {}", used == kMost ? 0 : used);
+  }
+  std::string release() const {
+    return ::munmap(base, kMost * 2 * kPage) == 0 ? "0" : "error munmap";
+  }
+};
+MapEntries& map_entries() {
+  static MapEntries entries;
+  return entries;
 }
 
 // What callbacks brought, in order.
@@ -510,7 +546,19 @@ std::string answer(const Words& words) {
     return ::waitpid(child, &status, 0) == child && status == 0 ? "0 done"
                                                                 : "error the child failed";
   }
-  if (verb == "lock-all") return lock_all(number(1));
+  if (verb == "lock-all") return lock_all(number(1), MCL_FUTURE);
+  if (verb == "lock-at-most") return lock_all(number(1), 0);
+  if (verb == "address-space-at-most") return limit_address_space(number(1));
+  if (verb == "use-map-entries") return map_entries().use();
+  if (verb == "release-map-entries") return map_entries().release();
+  // Memory of the program's own, registered and pinned.
+  if (verb == "register-pinned") {
+    void* made =
+        ::mmap(nullptr, number(1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const aclError code =
+        aclrtHostRegisterV2(made, number(1), ACL_HOST_REG_MAPPED | ACL_HOST_REG_PINNED);
+    return said(code, made);
+  }
   if (verb == "free") return said(aclrtFree(pointer(words.at(1))));
   if (verb == "range") {
     void* base = nullptr;

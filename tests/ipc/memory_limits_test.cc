@@ -106,5 +106,46 @@ TEST(P34, ASmallLimitOfLockedMemoryIsNamedWithTheNeedAndTheCommand) {
   EXPECT_EQ(peer.used(), 0U);
 }
 
+TEST(P34, PinningKeepsToTheLimitAndNamesIt) {
+  TestBroker broker;
+  AclPeer peer = AclPeer::ready(broker);
+  peer.must(fmt::format("lock-at-most {}", kMiB));
+  const AclPeer::Answer refused = peer.run(fmt::format("register-pinned {}", 2 * kMiB));
+  EXPECT_EQ(refused.code, kNoMemory);
+  EXPECT_TRUE(mentions(refused.text, {"RLIMIT_MEMLOCK is 1048576", "ulimit -l", "2097152"}));
+  EXPECT_TRUE(peer.run(fmt::format("register-pinned {}", 64 * kKiB)).ok());
+}
+
+// The other limits that an allocation meets in its process. Capacity:
+// Alone.MemInfoFollowsAllocations; reserved huge pages: P52; the broker's descriptors: core_test;
+// another's reserve: reserve_test.
+TEST(ALimitOfAProcess, OfItsAddressSpaceIsNamed) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own address space is beyond any limit";
+  TestBroker broker;
+  AclPeer peer = AclPeer::ready(broker);
+  peer.must(fmt::format("address-space-at-most {}", 64 * kMiB));
+  const AclPeer::Answer refused =
+      peer.run(fmt::format("malloc {} {}", 128 * kMiB, int{ACL_MEM_MALLOC_NORMAL_ONLY}));
+  EXPECT_EQ(refused.code, kNoMemory);
+  EXPECT_TRUE(mentions(refused.text, {"134217728", "ulimit -v", "vm.max_map_count"}));
+  EXPECT_EQ(peer.used(), 0U) << "what could not be mapped is given back";
+  EXPECT_TRUE(peer.run(fmt::format("malloc {} {}", kMiB, int{ACL_MEM_MALLOC_NORMAL_ONLY})).ok());
+}
+
+TEST(ALimitOfAProcess, OfItsMapEntriesIsNamed) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs entries itself";
+  TestBroker broker;
+  AclPeer peer = AclPeer::ready(broker);
+  const AclPeer::Answer left = peer.must("use-map-entries");
+  ASSERT_GT(left.value(), 1000U) << "the limit was not met";
+  const AclPeer::Answer refused =
+      peer.run(fmt::format("malloc {} {}", kMiB, int{ACL_MEM_MALLOC_NORMAL_ONLY}));
+  EXPECT_EQ(refused.code, kNoMemory) << refused.text;
+  EXPECT_TRUE(mentions(refused.text, {"vm.max_map_count"}));
+  peer.must("release-map-entries");
+  EXPECT_EQ(peer.used(), 0U);
+  EXPECT_TRUE(peer.run(fmt::format("malloc {} {}", kMiB, int{ACL_MEM_MALLOC_NORMAL_ONLY})).ok());
+}
+
 }  // namespace
 }  // namespace hufu::test
