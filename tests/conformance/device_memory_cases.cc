@@ -414,6 +414,83 @@ void pointers(Table& table) {
       .without_context(ACL_SUCCESS, "a block, no context");
 }
 
+void usage(Table& table) {
+  Function(table, "1.2", "aclrtGetMemUsageInfo", aclrtGetMemUsageInfo,
+           [](Bench& b) {
+             return std::tuple(
+                 0, static_cast<aclrtMemUsageInfo*>(b.out_bytes(16 * sizeof(aclrtMemUsageInfo))),
+                 std::size_t{16}, b.out<std::size_t>());
+           })
+      .good("room for 16",
+            [](Bench& b, auto& all) {
+              b.check(*std::get<3>(all) >= 1 && *std::get<3>(all) <= 16, "1 to 16 entries");
+            })
+      .with<1>("memUsageInfo null", nullptr, 100000)
+      .with<3>("outputNum null", nullptr, 100000)
+      .with<2>("inputNum 0", 0, 107000)
+      .with<0>("device 2", 2, 107001)
+      .with<0>("device -1", -1, 107001);
+}
+
+void maintain(Table& table, const char* name, aclError (*call)(void*, std::size_t)) {
+  Function(table, "1.4", name, call, [](Bench& b) { return std::tuple(b.block(), kPage); })
+      .good("a block")
+      .with<0>("devPtr null", nullptr, 100000)
+      .with<1>("size 0", 0, 100000);
+}
+
+void maintenance(Table& table) {
+  maintain(table, "aclrtMemFlush", aclrtMemFlush);
+  maintain(table, "aclrtMemInvalidate", aclrtMemInvalidate);
+  Function(table, "1.4", "aclrtFreeWithDevSync", aclrtFreeWithDevSync,
+           [](Bench& b) { return std::tuple(b.block()); })
+      .good("a block")
+      .with<0>("devPtr null", nullptr, 100000)
+      .when(
+          "inside a block",
+          [](Bench&, auto& all) { std::get<0>(all) = plus(std::get<0>(all), 64); }, 107000)
+      .when(
+          "a block freed before",
+          [](Bench&, auto& all) { need(aclrtFree(std::get<0>(all)), "aclrtFree"); }, 107000)
+      .when(
+          "an address never allocated",
+          [](Bench& b, auto& all) { std::get<0>(all) = b.ordinary(); },
+          differs(kNeverAllocated, kUnregistered, 107000));
+  const auto answers = [](std::uint32_t expected) {
+    return [expected](Bench& b, auto& all) {
+      b.check_equal(*std::get<3>(all), expected, "checkResult");
+    };
+  };
+  Function(table, "1.4", "aclrtCheckMemType", aclrtCheckMemType,
+           [](Bench& b) {
+             return std::tuple(b.array<void*>({b.block(), b.block()}), 2U,
+                               std::uint32_t{ACL_RT_MEM_TYPE_DEV}, b.out<std::uint32_t>(), 0U);
+           })
+      .good("two blocks are device memory", answers(1))
+      .when(
+          "one of two is ordinary memory",
+          [](Bench& b, auto& all) { std::get<0>(all)[1] = b.ordinary(); }, ACL_SUCCESS, answers(0))
+      .when(
+          "one of two is host memory", [](Bench& b, auto& all) { std::get<0>(all)[1] = b.host(); },
+          ACL_SUCCESS, answers(0))
+      .with<0>("addrList null", nullptr, 100000)
+      .with<3>("checkResult null", nullptr, 100000)
+      .with<1>("size 0", 0, 107000)
+      .with<4>("reserve 1", 1, 107000)
+      .with<2>("mask 1", 1, 107000)
+      .with<2>("mask RSVD of the header (0x10)", ACL_RT_MEM_TYPE_RSVD, 107000);
+}
+
+void between_devices(Table& table) {
+  Function(table, "1.4", "aclrtMemP2PMap", aclrtMemP2PMap,
+           [](Bench& b) { return std::tuple(b.block(), kPage, 1, std::uint64_t{0}); })
+      .good("to another device")
+      .with<0>("devPtr null", nullptr, 100000)
+      .with<1>("size 0", 0, 100000)
+      .with<2>("device 2", 2, 107001)
+      .with<2>("device -1", -1, 107001);
+}
+
 }  // namespace
 
 Table device_memory_cases() {
@@ -422,6 +499,10 @@ Table device_memory_cases() {
   mallocs(table, "aclrtMallocAlign32", aclrtMallocAlign32);
   mallocs(table, "aclrtMallocCached", aclrtMallocCached);
   mallocs_with_cfg(table, "aclrtMallocWithCfg", aclrtMallocWithCfg);
+  mallocs_with_cfg(table, "aclrtMallocForTaskScheduler", aclrtMallocForTaskScheduler);
+  usage(table);
+  maintenance(table);
+  between_devices(table);
   sizes(table);
   pages(table);
   free(table);

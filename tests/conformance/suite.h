@@ -330,10 +330,13 @@ class Function {
 
 Table device_memory_cases();
 Table host_memory_cases();
+Table managed_cases();
 Table copy_cases();
 Table task_cases();
 Table vmm_cases();
 Table vmm_sharing_cases();
 Table ipc_cases();
+Table pool_cases();
+Table allocator_cases();
 
 }  // namespace hufu::conformance

@@ -500,6 +500,15 @@ void what_is_mapped(Table& table) {
   });
 }
 
+void links(Table& table) {
+  Function advise(table, "1.4", "aclrtMemMapSetLink", aclrtMemMapSetLink,
+                  [](Bench& b) { return std::tuple(physical(b), ACL_RT_MEM_ACCESS_LINK_SIO); });
+  advise.good("SIO")
+      .with<1>("link 3", from_c<aclrtMemLinkType>(3), ACL_SUCCESS)
+      .with<0>("handle null", nullptr, 107000)
+      .with<1>("link 4", from_c<aclrtMemLinkType>(4), 107000);
+}
+
 }  // namespace
 
 Table vmm_cases() {
@@ -509,6 +518,7 @@ Table vmm_cases() {
   mappings(table);
   access(table);
   what_is_mapped(table);
+  links(table);
   return table;
 }
 

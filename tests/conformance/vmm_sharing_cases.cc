@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "hufu/hufu.h"
 #include "suite.h"
 #include "vmm_bench.h"
 
@@ -351,6 +352,23 @@ void imports(Table& table) {
             });
 }
 
+void keys(Table& table) {
+  table.add_on_pages("1.9", "aclrtIpcMemGetExportKey", "a mapping",
+                     differs("VMM and pool memory by key: 507899", ACL_SUCCESS, 507899),
+                     [](Bench& b) {
+                       const Mapped made = mapped(b);
+                       return aclrtIpcMemGetExportKey(
+                           made.base, kHuge, static_cast<char*>(b.out_bytes(65)), 65, kAnyProcess);
+                     });
+  table.add("1.9", "aclrtIpcMemGetExportKey", "a reserved range",
+            differs("GetExportKey of an address in no allocation: 507899",
+                    ACL_ERROR_MEMORY_ADDRESS_UNREGISTERED, 507899),
+            [](Bench& b) {
+              return aclrtIpcMemGetExportKey(reserve(b), kHuge, static_cast<char*>(b.out_bytes(65)),
+                                             65, kAnyProcess);
+            });
+}
+
 }  // namespace
 
 Table vmm_sharing_cases() {
@@ -358,6 +376,7 @@ Table vmm_sharing_cases() {
   exports(table);
   lists(table);
   imports(table);
+  keys(table);
   return table;
 }
 
