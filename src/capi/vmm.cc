@@ -44,6 +44,15 @@ hufu::Error fail_flags(uint64_t flags, const char* good) {
 
 hufu::Error fail_size_0() { return fail(Errc::kInvalidArgument, Reason::kEmptyRange, "size is 0"); }
 
+// What a C caller wrote there, which may be none of the enumerators.
+template <class Enum>
+int number_in(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
 // What an aclrtMemAttr says. Where it says HBM or DDR it is about the location, too.
 struct Kind {
   PageSize page = PageSize::k2MiB;  // Normal pages are huge ones.
@@ -54,7 +63,7 @@ struct Kind {
 
 Result<Kind> kind_of(const aclrtPhysicalMemProp& prop) {
   Kind kind;
-  switch (prop.memAttr) {
+  switch (number_in(prop.memAttr)) {
     case ACL_MEM_NORMAL:
     case ACL_HBM_MEM_NORMAL:
       kind = {.normal = true};
@@ -87,49 +96,42 @@ Result<Kind> kind_of(const aclrtPhysicalMemProp& prop) {
     case ACL_DDR_MEM_P2P_NORMAL:
       kind = {.normal = true, .peer = true, .ddr = true};
       break;
-    case ACL_DDR_MEM:
-    case ACL_HBM_MEM:
-    case ACL_HBM_MEM_P2P_HUGE:
-    case ACL_HBM_MEM_P2P_NORMAL:
-    case ACL_HBM_MEM_P2P_HUGE1G:
-    default:  // A C caller can pass any number.
+    default:
       return fail(Errc::kInvalidArgument, Reason::kNone,
                   "prop->memAttr is {}; pass ACL_HBM_MEM_HUGE (4), _NORMAL (5), _HUGE1G (10), "
                   "ACL_DDR_MEM_* (2, 3, 6, 7) for the host, or ACL_MEM_* (12 to 17)",
-                  static_cast<int>(prop.memAttr));
+                  number_in(prop.memAttr));
   }
-  if (kind.ddr && prop.location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
+  if (kind.ddr && number_in(prop.location.type) == ACL_MEM_LOCATION_TYPE_DEVICE) {
     return fail(Errc::kInvalidArgument, Reason::kNone,
                 "prop->memAttr is {}, memory of the host, and prop->location is a device; pass "
                 "ACL_HBM_MEM_* or ACL_MEM_*, or ACL_MEM_LOCATION_TYPE_HOST",
-                static_cast<int>(prop.memAttr));
+                number_in(prop.memAttr));
   }
   return kind;
 }
 
 Result<void> check_prop(const aclrtPhysicalMemProp& prop) {
-  if (prop.handleType != ACL_MEM_HANDLE_TYPE_NONE) {
+  if (number_in(prop.handleType) != ACL_MEM_HANDLE_TYPE_NONE) {
     return fail(Errc::kInvalidArgument, Reason::kNone,
                 "prop->handleType is {}; pass ACL_MEM_HANDLE_TYPE_NONE (0)",
-                static_cast<int>(prop.handleType));
+                number_in(prop.handleType));
   }
-  if (prop.allocationType != ACL_MEM_ALLOCATION_TYPE_PINNED) {
+  if (number_in(prop.allocationType) != ACL_MEM_ALLOCATION_TYPE_PINNED) {
     return fail(Errc::kInvalidArgument, Reason::kNone,
                 "prop->allocationType is {}; pass ACL_MEM_ALLOCATION_TYPE_PINNED (0)",
-                static_cast<int>(prop.allocationType));
+                number_in(prop.allocationType));
   }
-  switch (prop.location.type) {
+  switch (number_in(prop.location.type)) {
     case ACL_MEM_LOCATION_TYPE_DEVICE:
     case ACL_MEM_LOCATION_TYPE_HOST:
     case ACL_MEM_LOCATION_TYPE_HOST_NUMA:
       return {};
-    case ACL_MEM_LOCATION_TYPE_UNREGISTERED:
-    case ACL_MEM_LOCATION_TYPE_MANAGED:
-      break;
+    default:
+      return fail(Errc::kInvalidArgument, Reason::kNone,
+                  "prop->location.type is {}; pass ACL_MEM_LOCATION_TYPE_DEVICE (1) or _HOST (0)",
+                  number_in(prop.location.type));
   }
-  return fail(Errc::kInvalidArgument, Reason::kNone,
-              "prop->location.type is {}; pass ACL_MEM_LOCATION_TYPE_DEVICE (1) or _HOST (0)",
-              static_cast<int>(prop.location.type));
 }
 
 // The rest of what CANN's driver checks, and where the memory comes from.
@@ -138,12 +140,12 @@ Result<PhysicalSpec> spec_of(Runtime& runtime, size_t size, const aclrtPhysicalM
   PhysicalSpec spec{
       .size = size, .page = kind.page, .may_fall_back = kind.normal, .peer = kind.peer};
   const auto context = runtime.contexts().current();
-  if (prop.location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
+  if (number_in(prop.location.type) == ACL_MEM_LOCATION_TYPE_DEVICE) {
     const auto device = runtime.contexts().device_of(prop.location.id, "prop->location.id");
     if (!device) return device.error();
     spec.device = *device;
   }
-  if (prop.location.type == ACL_MEM_LOCATION_TYPE_HOST_NUMA) {
+  if (number_in(prop.location.type) == ACL_MEM_LOCATION_TYPE_HOST_NUMA) {
     if (!context) return context.error();
     return fail(Errc::kNotSupported, Reason::kNone,
                 "prop->location: memory of one NUMA node is not built; pass "
@@ -159,7 +161,7 @@ Result<PhysicalSpec> spec_of(Runtime& runtime, size_t size, const aclrtPhysicalM
         "it up",
         size, bytes_of(kind.page));
   }
-  if (prop.location.type == ACL_MEM_LOCATION_TYPE_HOST) {
+  if (number_in(prop.location.type) == ACL_MEM_LOCATION_TYPE_HOST) {
     if (prop.location.id != 0 || kind.page == PageSize::k1GiB) {
       return fail(Errc::kNotSupported, Reason::kNone,
                   "prop->location is host {} with pages of {} bytes; pass id 0 and pages of 2 MiB",
@@ -224,16 +226,16 @@ Result<void> map(void* virPtr, size_t size, size_t offset, aclrtDrvMemHandle han
 
 // A location of aclrtMemSetAccess and aclrtMemGetAccess.
 Result<Accessor> accessor_of(const aclrtMemLocation& location, const Contexts& contexts) {
-  if (location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
+  if (number_in(location.type) == ACL_MEM_LOCATION_TYPE_DEVICE) {
     if (const auto device = contexts.device_of(location.id, "location.id")) {
       return Accessor{.device = *device};
     }
   }
-  if (location.type == ACL_MEM_LOCATION_TYPE_HOST && location.id == 0) return Accessor();
+  if (number_in(location.type) == ACL_MEM_LOCATION_TYPE_HOST && location.id == 0) return Accessor();
   return fail(Errc::kInvalidValue, Reason::kNone,
               "location is of type {} with id {}; pass ACL_MEM_LOCATION_TYPE_DEVICE (1) with an id "
               "below {}, or ACL_MEM_LOCATION_TYPE_HOST (0) with id 0",
-              static_cast<int>(location.type), location.id, contexts.visible_devices());
+              number_in(location.type), location.id, contexts.visible_devices());
 }
 
 aclrtMemAttr attribute_of(const PhysicalSpec& spec) {
@@ -257,15 +259,15 @@ Result<hufu::wire::ExportHandleReply> export_handle(aclrtDrvMemHandle handle, ui
 }
 
 Result<void> check_share_type(aclrtMemSharedHandleType type) {
-  if (type == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) return {};
-  if (type == ACL_MEM_SHARE_HANDLE_TYPE_FABRIC) return require(Ability::kFabric);
+  if (number_in(type) == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) return {};
+  if (number_in(type) == ACL_MEM_SHARE_HANDLE_TYPE_FABRIC) return require(Ability::kFabric);
   return fail(Errc::kInvalidValue, Reason::kNone,
               "shareType is {}; pass ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT (1) or _FABRIC (2)",
-              static_cast<int>(type));
+              number_in(type));
 }
 
 HandleName name_of(const void* shareable, aclrtMemSharedHandleType type) {
-  if (type == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) {
+  if (number_in(type) == ACL_MEM_SHARE_HANDLE_TYPE_DEFAULT) {
     uint64_t token = 0;
     std::memcpy(&token, shareable, sizeof(token));
     return HandleName::of_token(token);
@@ -344,15 +346,15 @@ aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp* prop,
     if (auto able = require(Ability::kVmm); !able) return able;
     const auto runtime = Runtime::get();
     if (!runtime) return runtime.error();
-    if (prop->location.type == ACL_MEM_LOCATION_TYPE_DEVICE) {
+    if (number_in(prop->location.type) == ACL_MEM_LOCATION_TYPE_DEVICE) {
       const auto device = (*runtime)->contexts().device_of(prop->location.id, "prop->location.id");
       if (!device) return device.error();
     }
-    if (option != ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM &&
-        option != ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+    if (number_in(option) != ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM &&
+        number_in(option) != ACL_RT_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
       return fail(Errc::kInvalidValue, Reason::kNone,
                   "option is {}; pass ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM (0) or _RECOMMENDED (1)",
-                  static_cast<int>(option));
+                  number_in(option));
     }
     *granularity = bytes_of(kind->page);
     return {};
@@ -458,10 +460,10 @@ aclError aclrtMemSetAccess(void* virPtr, size_t size, aclrtMemAccessDesc* desc, 
     if (!runtime) return runtime.error();
     std::set<Accessor> by;
     for (size_t i = 0; i < count; ++i) {
-      if (desc[i].flags != ACL_RT_MEM_ACCESS_FLAGS_READWRITE) {
+      if (number_in(desc[i].flags) != ACL_RT_MEM_ACCESS_FLAGS_READWRITE) {
         return fail(Errc::kNotSupported, Reason::kBadFlags,
                     "desc[{}].flags is {}; only ACL_RT_MEM_ACCESS_FLAGS_READWRITE (3) is supported",
-                    i, static_cast<int>(desc[i].flags));
+                    i, number_in(desc[i].flags));
       }
       const auto accessor = accessor_of(desc[i].location, (*runtime)->contexts());
       if (!accessor) return accessor.error();
@@ -507,10 +509,11 @@ aclError aclrtMemRetainAllocationHandle(void* virPtr, aclrtDrvMemHandle* handle)
 
 aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink) {
   return answer([&]() -> Result<void> {
-    if (handle == nullptr || adviceLink > ACL_RT_MEM_ACCESS_UB_MULTI_PORT_PATH) {
+    if (handle == nullptr || number_in(adviceLink) < 0 ||
+        number_in(adviceLink) > ACL_RT_MEM_ACCESS_UB_MULTI_PORT_PATH) {
       return fail(Errc::kInvalidValue, Reason::kNone,
                   "handle is {} and adviceLink is {}; pass a handle, and a link of 0 to 3", handle,
-                  static_cast<int>(adviceLink));
+                  number_in(adviceLink));
     }
     if (auto able = require(Ability::kVmm); !able) return able;
     const auto runtime = Runtime::get();
@@ -547,10 +550,9 @@ aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandl
   return answer([&]() -> Result<void> {
     if (handle == nullptr) return null_argument("handle");
     if (shareableHandle == nullptr) return null_argument("shareableHandle");
-    if (handleType != ACL_MEM_HANDLE_TYPE_NONE) {
+    if (number_in(handleType) != ACL_MEM_HANDLE_TYPE_NONE) {
       return fail(Errc::kInvalidArgument, Reason::kNone,
-                  "handleType is {}; pass ACL_MEM_HANDLE_TYPE_NONE (0)",
-                  static_cast<int>(handleType));
+                  "handleType is {}; pass ACL_MEM_HANDLE_TYPE_NONE (0)", number_in(handleType));
     }
     const auto exported = export_handle(handle, flags);
     if (!exported) return exported.error();
