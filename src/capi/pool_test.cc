@@ -164,6 +164,7 @@ TEST_F(Pools, TheSameStreamHasItsMemoryAgainWhileItsWorkIsQueued) {  // S18
   EXPECT_NE(allocate(kMiB, other_), memory);
   EXPECT_EQ(allocate(kMiB, stream_), memory);
   gate.open();
+  EXPECT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS) << "the gate ends here";
 }
 
 TEST_F(Pools, AnotherStreamHasItOpportunisticallyOnlyWhenTheWorkIsOver) {  // S18
@@ -226,6 +227,7 @@ TEST_F(Pools, AStreamThatIsKnownToComeAfterHasTheMemory) {
   runtime.pools().order().follow(to, runtime.pools().order().moment_of(from));
   EXPECT_EQ(allocate(kMiB, other_), memory);
   gate.open();
+  EXPECT_EQ(aclrtSynchronizeStream(stream_), ACL_SUCCESS) << "the gate ends here";
 }
 
 TEST_F(Pools, WhatIsFreedWithoutAStreamComesBackWhenWorkUnderWayIsOver) {
