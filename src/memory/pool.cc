@@ -34,7 +34,7 @@ Result<std::unique_ptr<Pool>> Pool::make(const Surroundings& around, const PoolS
   if (!space) return space.error();
   auto minted = around.source.mint({.device = spec.device,
                                     .size = spec.size,
-                                    .page = PageSize::k2MiB,
+                                    .page = PageSize::k4KiB,  // Of what has a key of its own.
                                     .charging = Charging::kByUse});
   if (!minted) return minted.error();
   const auto give_back = [&] { around.source.give_back(minted->id, Lent::kNever); };
@@ -206,10 +206,50 @@ Result<Pool::Span> Pool::retire(std::uintptr_t address) {
   }
   books_->unmark(start);
   statistics_.used -= bytes_of_cuts(count);
+  if (lent_places_.contains(start)) {
+    around_.source.end_keys(block_, bytes_of_cuts(start), bytes_of_cuts(count));
+  }
   return Span{.start = start, .count = count};
 }
 
+Result<ExportRange> Pool::part(std::uintptr_t address, std::uint64_t size) const {
+  constexpr std::uint64_t kPage = bytes_of(PageSize::k4KiB);
+  const std::uint64_t offset = address - base();
+  const auto start = books_->start_of(offset >> shift_);
+  if (!start) {
+    return fail(Errc::kUnregistered, Reason::kUnregistered,
+                "address {:#x} lies in a pool where nothing is in use", address);
+  }
+  if (size == 0) {
+    return fail(Errc::kInvalidValue, Reason::kEmptyRange, "size is 0; export at least one byte");
+  }
+  const std::uint64_t end = bytes_of_cuts(*start) + bytes_of_cuts(books_->count_at(*start));
+  if (size > end - offset) {
+    return fail(
+        Errc::kRefused, Reason::kOutOfRange,
+        "size {} from address {:#x} reaches {} bytes past the allocation [{:#x}, {:#x}) of a "
+        "pool; export at most {} bytes from there",
+        size, address, size - (end - offset), base() + bytes_of_cuts(*start), base() + end,
+        end - offset);
+  }
+  const std::uint64_t last_page_ends = (offset + size + kPage - 1) & ~(kPage - 1);
+  if (offset % kPage != 0 || last_page_ends > end) {
+    return fail(Errc::kRefused, Reason::kNotAligned,
+                "{} bytes from address {:#x} share a 4 KiB page with other allocations of their "
+                "pool; take only multiples of 4096 bytes from a pool whose allocations get keys, "
+                "or share the pool with aclrtMemPoolExportToShareableHandle",
+                size, address);
+  }
+  return ExportRange{.block = block_, .offset = offset, .size = size, .reported_size = spec_.size};
+}
+
+void Pool::lend_part(const ExportRange& part, Access access) {
+  if (lent_ == Lent::kNever) lend(access);  // The first one decides, for good.
+  lent_places_.insert(*books_->start_of(part.offset >> shift_));
+}
+
 void Pool::give(const Span& span, Line line, std::uint64_t ticket) {
+  if (lent_places_.contains(span.start)) return;
   if (line == kAnybody) count_busy(span, false);
   space_.give(span, line, ticket);
 }

@@ -24,12 +24,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "base/units.h"
 #include "memory/address_registry.h"
+#include "memory/heap.h"
 #include "memory/pool_space.h"
 #include "memory/source.h"
 #include "memory/span_books.h"
@@ -160,6 +162,13 @@ class Pool {
   }
   bool keeps_memory() const { return keeps_memory_; }
 
+  // A part of one allocation for a key: it starts on a page, and none of its pages has anything
+  // else on it.
+  Result<ExportRange> part(std::uintptr_t address, std::uint64_t size) const;
+  // Before others may have this part. Its allocation's place is never used again: who imported it
+  // may have it mapped for as long as he likes. When the allocation ends, so do its keys.
+  void lend_part(const ExportRange& part, Access access);
+
   // No address of it leads anywhere any more.
   RetiredPool retire_all();
 
@@ -200,6 +209,7 @@ class Pool {
   std::vector<Unit> units_;
   std::size_t idle_units_ = 0;  // Committed, with nothing busy in them.
   Statistics statistics_;
+  std::unordered_set<std::uint64_t> lent_places_;  // Their first cuts.
 };
 
 }  // namespace hufu::memory

@@ -267,5 +267,39 @@ TEST_F(PoolTest, TenThousandStepsKeepWhatIsAlwaysTrue) {
   EXPECT_GT(live.size(), 10U);
 }
 
+TEST_F(PoolTest, WhatWasLentIsNeverUsedAgain) {
+  const auto pool = make(16 * kMiB);
+  std::byte* lent = take(*pool, 3 * 4096);
+  const std::byte* behind = take(*pool, 4096);
+  const auto part = pool->part(reinterpret_cast<std::uintptr_t>(lent) + 4096, 4096);
+  ASSERT_TRUE(part) << part.error().what();
+  EXPECT_EQ(part->offset, 4096U);
+  pool->lend_part(*part, Access::kReadWrite);
+  lent[0] = std::byte{0x5a};
+  give(*pool, lent, kAnybody);
+  EXPECT_EQ(pool->statistics().used, 4096U);
+  give(*pool, behind, kAnybody);
+  ASSERT_TRUE(pool->trim(0));
+  EXPECT_EQ(lent[0], std::byte{0x5a}) << "who imported it may be reading it";
+  for (int i = 0; i < 100; ++i) {
+    const std::byte* other = take(*pool, 4096);
+    EXPECT_FALSE(other >= lent && other < lent + 3 * 4096);
+  }
+}
+
+TEST_F(PoolTest, APartForAKeyHasItsPagesToItself) {
+  const auto pool = make(16 * kMiB);
+  const auto first = reinterpret_cast<std::uintptr_t>(take(*pool, 4096 + 64));
+  const auto second = reinterpret_cast<std::uintptr_t>(take(*pool, 2 * 4096));
+  EXPECT_TRUE(pool->part(first, 4096));
+  EXPECT_EQ(pool->part(first, 4097).error().reason, Reason::kNotAligned);
+  EXPECT_EQ(pool->part(second, 64).error().reason, Reason::kNotAligned);
+  EXPECT_EQ(pool->part(first, 4096 + 65).error().reason, Reason::kOutOfRange);
+  EXPECT_EQ(pool->part(first, 0).error().reason, Reason::kEmptyRange);
+  EXPECT_EQ(pool->part(second + 2 * 4096, 1).error().code, Errc::kUnregistered);
+  // The page between the two belongs to neither, the next one to the second.
+  EXPECT_TRUE(pool->part(second + 4096 - 64, 4096));
+}
+
 }  // namespace
 }  // namespace hufu::memory

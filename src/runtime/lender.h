@@ -29,12 +29,13 @@ class Lender {
 
   // May a key be made for it? `region` is what the heap says of the address.
   virtual Result<memory::ExportRange> may_lend(const memory::Region& region, const void* pointer,
-                                               std::uint64_t size) const = 0;
+                                               std::uint64_t size) = 0;
 
-  // One is being made: from now on other processes may have the memory, whatever the broker
-  // answers. So when it ends, its keys must be dead before this process uses the pages again.
-  virtual Result<Loan> lend(const memory::Region& region, const void* pointer,
-                            std::uint64_t size) = 0;
+  // One is being made: from now on other processes may have the memory, with this access, whatever
+  // the broker answers. So when it ends, its keys must be dead before this process uses the pages
+  // again.
+  virtual Result<Loan> lend(const memory::Region& region, const void* pointer, std::uint64_t size,
+                            Access access) = 0;
 };
 
 }  // namespace hufu::runtime

@@ -25,14 +25,14 @@ Result<MappedLender::Found> MappedLender::find(const memory::Region& region, con
 }
 
 Result<memory::ExportRange> MappedLender::may_lend(const memory::Region& region,
-                                                   const void* pointer, std::uint64_t size) const {
+                                                   const void* pointer, std::uint64_t size) {
   const auto found = find(region, pointer, size);
   if (!found) return found.error();
   return found->range;
 }
 
 Result<Loan> MappedLender::lend(const memory::Region& region, const void* pointer,
-                                std::uint64_t size) {
+                                std::uint64_t size, Access /*access*/) {
   auto found = find(region, pointer, size);
   if (!found) return found.error();
   found->physical->mark_exported();

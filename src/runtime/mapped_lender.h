@@ -16,8 +16,9 @@ class MappedLender final : public Lender {
   explicit MappedLender(const memory::Reservations& reservations) : reservations_(reservations) {}
 
   Result<memory::ExportRange> may_lend(const memory::Region& region, const void* pointer,
-                                       std::uint64_t size) const override;
-  Result<Loan> lend(const memory::Region& region, const void* pointer, std::uint64_t size) override;
+                                       std::uint64_t size) override;
+  Result<Loan> lend(const memory::Region& region, const void* pointer, std::uint64_t size,
+                    Access access) override;
 
  private:
   struct Found {

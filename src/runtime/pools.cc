@@ -232,6 +232,34 @@ Result<std::uint64_t> Pools::export_pool(PoolHandle handle, std::uint32_t flags)
   return reply->token;
 }
 
+Result<Pools::Held> Pools::hold_for_key(const memory::Region& region, const void* pointer) {
+  auto slot = hold(region.id);
+  if (!slot) return heap_.unknown(pointer);
+  if (slot->imported) {
+    return fail(Errc::kRefused, Reason::kImportedMemory,
+                "address {} lies in a pool that another process owns; ask its owner to share it",
+                pointer);
+  }
+  return slot;
+}
+
+Result<memory::ExportRange> Pools::may_lend(const memory::Region& region, const void* pointer,
+                                            std::uint64_t size) {
+  const auto slot = hold_for_key(region, pointer);
+  if (!slot) return slot.error();
+  return (*slot)->pool->part(reinterpret_cast<std::uintptr_t>(pointer), size);
+}
+
+Result<Loan> Pools::lend(const memory::Region& region, const void* pointer, std::uint64_t size,
+                         Access access) {
+  auto slot = hold_for_key(region, pointer);
+  if (!slot) return slot.error();
+  const auto part = (*slot)->pool->part(reinterpret_cast<std::uintptr_t>(pointer), size);
+  if (!part) return part.error();
+  (*slot)->pool->lend_part(*part, access);
+  return Loan{.range = *part, .hold = std::make_shared<Held>(std::move(*slot))};
+}
+
 Result<PoolHandle> Pools::import_pool(std::uint64_t token) {
   if (client_.address().mode == share::BrokerMode::kNone) return client_.session().error();
   const std::lock_guard lock(mutex_);

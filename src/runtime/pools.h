@@ -38,6 +38,7 @@
 #include "memory/pool_pointer.h"
 #include "runtime/deferred.h"
 #include "runtime/imported_pool.h"
+#include "runtime/lender.h"
 #include "runtime/stream_order.h"
 #include "runtime/streams.h"
 #include "share/client.h"
@@ -59,7 +60,7 @@ enum class PoolAttribute : std::uint32_t {
   kUsedHigh = 8,
 };
 
-class Pools {
+class Pools final : public Lender {
  public:
   static constexpr std::size_t kMostPools = 1024;
 
@@ -75,6 +76,12 @@ class Pools {
   ~Pools() = default;
   Pools(const Pools&) = delete;
   Pools& operator=(const Pools&) = delete;
+
+  // Of single allocations, to keys. While the loan lives the pool waits.
+  Result<memory::ExportRange> may_lend(const memory::Region& region, const void* pointer,
+                                       std::uint64_t size) override;
+  Result<Loan> lend(const memory::Region& region, const void* pointer, std::uint64_t size,
+                    Access access) override;
 
   // `size` of 0: the device's.
   Result<PoolHandle> create(int device, std::uint64_t size);
@@ -145,6 +152,7 @@ class Pools {
     Slot* slot_ = nullptr;
   };
   Held hold(std::uintptr_t number);
+  Result<Held> hold_for_key(const memory::Region& region, const void* pointer);
   // One of this process's own. `code` is for when there is none such.
   Result<Held> hold_own(PoolHandle handle, Errc code);
   // The place and the number of a pool to come. Under mutex_.

@@ -97,6 +97,7 @@ Runtime::Runtime(Parts parts)
   static_assert(memory::Usage::kCounts == wire::kUsageCounts, "the broker reads what usage writes");
   host_memory().attach(heap_.registry());
   sharing_.lend_from(memory::RegionKind::kMapped, mapped_lender_);
+  sharing_.lend_from(memory::RegionKind::kPool, pools_);
   heap_.on_shortage([this] { return pools_.trim_all(); });
   agent_.on_return([this] { heap_.give_back_reserve(); });
   client_->report_usage_with([this](std::shared_ptr<os::ReportedMemory> memory) {

@@ -57,12 +57,15 @@ Result<memory::ExportRange> Sharing::exportable(const void* pointer, std::uint64
   return heap_.exportable(pointer, size);
 }
 
-Result<Sharing::Shared> Sharing::begin_export(const void* pointer, std::uint64_t size) {
+Result<Sharing::Shared> Sharing::begin_export(const void* pointer, std::uint64_t size,
+                                              std::uint32_t flags) {
   const auto region = heap_.describe(pointer);
   const auto lender = region ? lender_of(*region, pointer) : Result<Lender*>(nullptr);
   if (!lender) return lender.error();
   if (*lender != nullptr) {
-    auto loan = (*lender)->lend(*region, pointer, size);
+    const bool read_only = (flags & wire::kReadOnly) != 0;
+    auto loan =
+        (*lender)->lend(*region, pointer, size, read_only ? Access::kReadOnly : Access::kReadWrite);
     if (!loan) return loan.error();
     return Shared{.range = loan->range, .hold = std::move(loan->hold)};
   }
@@ -73,7 +76,7 @@ Result<Sharing::Shared> Sharing::begin_export(const void* pointer, std::uint64_t
 }
 
 Result<Key> Sharing::export_key(const void* pointer, std::uint64_t size, std::uint32_t flags) {
-  const auto hold = begin_export(pointer, size);
+  const auto hold = begin_export(pointer, size, flags);
   if (!hold) {
     report_refused_export(pointer, size, flags, hold.error().reason);
     return hold.error();
@@ -100,7 +103,7 @@ std::vector<Result<Key>> Sharing::export_batch(std::span<const Range> ranges, st
     std::vector<share::Client::ExportRequest> requests;
     holds.reserve(some.size());
     for (const Range& range : some) {
-      const auto& hold = holds.emplace_back(begin_export(range.pointer, range.size));
+      const auto& hold = holds.emplace_back(begin_export(range.pointer, range.size, flags));
       if (!hold) {
         report_refused_export(range.pointer, range.size, flags, hold.error().reason);
         continue;

@@ -91,7 +91,7 @@ class Sharing {
     memory::ExportRange range;
     std::variant<memory::Heap::ExportHold, std::shared_ptr<const void>> hold;
   };
-  Result<Shared> begin_export(const void* pointer, std::uint64_t size);
+  Result<Shared> begin_export(const void* pointer, std::uint64_t size, std::uint32_t flags);
   // Of the memory at `pointer`, which is not the heap's, if it has one. An error where CANN's
   // answer is wanted.
   Result<Lender*> lender_of(const memory::Region& region, const void* pointer) const;

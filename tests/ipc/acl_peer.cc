@@ -21,6 +21,7 @@
 #include <mutex>
 #include <thread>
 
+#include "acl/acl_rt_memory_soma.h"
 #include "hufu/hufu.h"
 #include "os/process.h"
 #include "support/probe.h"
@@ -499,6 +500,20 @@ std::string vmm(const Words& words) {
 std::string answer(const Words& words) {
   const std::string& verb = words.at(0);
   if (verb.starts_with("vmm-")) return vmm(words);
+  if (verb == "pool-create") {
+    aclrtMemPool pool = nullptr;
+    aclrtMemPoolProps props{};
+    props.location.type = ACL_MEM_LOCATION_TYPE_DEVICE;
+    props.maxSize = std::stoull(words.at(1));
+    const aclError code = aclrtMemPoolCreate(&pool, &props);
+    return said(code, pool);
+  }
+  if (verb == "pool-malloc") {  // POOL SIZE
+    void* address = nullptr;
+    const aclError code =
+        aclrtMemPoolMallocAsync(&address, std::stoull(words.at(2)), pointer(words.at(1)), nullptr);
+    return said(code, address);
+  }
   const auto number = [&](std::size_t index) { return std::stoull(words.at(index)); };
 
   if (verb == "init") return said(aclInit(nullptr));

@@ -66,6 +66,16 @@ Mapped make(AclPeer& peer, std::uint64_t size, int value) {
   return made;
 }
 
+// A pool of its own, and what is taken from it.
+struct APool {
+  AclPeer& peer;
+  std::uint64_t pool = peer.must(fmt::format("pool-create {}", 16 * kUnit)).value();
+
+  std::uint64_t take(std::uint64_t size) const {
+    return peer.must(fmt::format("pool-malloc {} {}", pool, size)).value();
+  }
+};
+
 TEST_F(P43, MappedMemoryHasAKeyThatLivesAsLongAsItsPages) {
   AclPeer owner = AclPeer::ready(broker_);
   AclPeer importer = AclPeer::ready(broker_);
@@ -120,6 +130,55 @@ TEST_F(P43, StrictlyThereIsNoKeyButTheCallThatSharesIt) {
   EXPECT_EQ(refused.code, kRefused);
   EXPECT_NE(refused.text.find("aclrtMemExportToShareableHandle"), std::string::npos)
       << refused.text;
+
+  const auto of_a_pool = owner.export_key(APool{owner}.take(kUnit), kUnit, kAnyProcess);
+  EXPECT_EQ(of_a_pool.code, kRefused);
+  EXPECT_NE(of_a_pool.text.find("aclrtMalloc"), std::string::npos) << of_a_pool.text;
+}
+
+TEST_F(P43, AnAllocationOfAPoolHasAKeyThatEndsWithIt) {
+  AclPeer owner = AclPeer::ready(broker_);
+  AclPeer importer = AclPeer::ready(broker_);
+  const APool pool{owner};
+  constexpr std::uint64_t kSize = 12 * kKiB;
+  const std::uint64_t before = pool.take(4096);
+  const std::uint64_t shared = pool.take(kSize);
+  const std::uint64_t behind = pool.take(4096);
+  owner.fill(before, 4096, 1);
+  owner.fill(shared, kSize, 2);
+  owner.fill(behind, 4096, 3);
+  const auto key = owner.export_key(shared, kSize, kAnyProcess);
+  ASSERT_TRUE(key.ok()) << key.text;
+  const auto other = owner.export_key(behind, 4096, kAnyProcess);
+  const std::uint64_t imported = importer.must("import " + key.words.at(0)).value();
+  EXPECT_EQ(importer.must(fmt::format("range {}", imported)).value(1), kSize);
+  EXPECT_EQ(importer.must(fmt::format("all-equal {} {} 2", imported, kSize)).words.at(0), "yes");
+  expect_same_memory(owner.pid(), shared, importer.pid(), imported, kSize);
+
+  // Who has it keeps it: its place in the pool is nobody else's from now on.
+  owner.free(shared);
+  AclPeer late = AclPeer::ready(broker_);
+  EXPECT_EQ(late.import(key.words.at(0)).code, kRefused);
+  EXPECT_TRUE(late.import(other.words.at(0)).ok()) << "the other allocation lives";
+  for (int i = 0; i < 64; ++i)
+    owner.fill(pool.take(kSize), kSize, 9);
+  EXPECT_EQ(importer.must(fmt::format("all-equal {} {} 2", imported, kSize)).words.at(0), "yes");
+}
+
+TEST_F(P43, APageOfAPoolThatHoldsTwoAllocationsHasNoKey) {
+  AclPeer owner = AclPeer::ready(broker_);
+  const APool pool{owner};
+  const std::uint64_t first = pool.take(4096 + 64);
+  const std::uint64_t second = pool.take(8192);
+  EXPECT_TRUE(owner.export_key(first, 4096, kAnyProcess).ok()) << "its first page is its own";
+  for (const auto& refused : {owner.export_key(first, 4096 + 64, kAnyProcess),
+                              owner.export_key(second, 4096, kAnyProcess)}) {
+    EXPECT_EQ(refused.code, kRefused);
+    EXPECT_NE(refused.text.find("aclrtMemPoolExportToShareableHandle"), std::string::npos)
+        << refused.text;
+  }
+  owner.must("meminfo");
+  EXPECT_EQ(count(broker_.records(), {.asked = Type::kExport, .reason = Reason::kNotAligned}), 2U);
 }
 
 TEST_F(P47, NorWhatHeMappedOfAnothers) {
@@ -145,6 +204,16 @@ TEST_F(P47, NorWhatHeMappedOfAnothers) {
     EXPECT_EQ(record.share_id, exported.share_id);
   }
   EXPECT_EQ(refusals, 2U);
+}
+
+TEST_F(AddressRanges, OfAPoolIsTheAllocation) {
+  AclPeer owner = AclPeer::ready(broker_);
+  const APool pool{owner};
+  pool.take(640);
+  const std::uint64_t taken = pool.take(1000);
+  const auto range = owner.must(fmt::format("range {}", taken + 999));
+  EXPECT_EQ(range.value(0), taken);
+  EXPECT_EQ(range.value(1), 1024U) << "rounded to cuts of 64 bytes";
 }
 
 TEST_F(AddressRanges, OfWhatIsMappedIsTheMapping) {

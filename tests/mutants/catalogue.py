@@ -199,6 +199,27 @@ MUTANTS = (
         "if (auto ours = check_socket(); !ours) return ours;", "",
         "share_client_test", "Descriptors.AReplacedSocketIsNamedAndNeitherWrittenNorClosed"),
     Mutant(
+        "handle-form", "the key in a fabric handle opens as an ordinary key too",
+        "src/broker/core_exports.cc",
+        "const bool fits = contents && ((contents->flags & wire::kHandle) != 0) == handle;",
+        "const bool fits = contents.has_value();",
+        "broker_core_test", "Handles.OpenNothingButHandlesAndKeysNothingButKeys"),
+    Mutant(
+        "token-end", "a token opens its export after that has ended",
+        "src/broker/ledger.cc",
+        "  forget_list(share);\n  forget_token(share);\n", "  forget_list(share);\n",
+        "broker_core_test", "Handles.DieWithTheirExportAndImportersKeepTheMemory"),
+    Mutant(
+        "charge", "a sparse block may be charged more than its device has",
+        "src/broker/core_blocks.cc",
+        "const bool grows = charge.bytes > block.charged;", "const bool grows = false;",
+        "broker_core_test", "Sparse.AreChargedNoMoreThanTheDeviceHas"),
+    Mutant(
+        "end-range", "the keys of an allocation that ended open it still",
+        "src/broker/core_exports.cc",
+        "    if (!inside) continue;\n", "    continue;\n",
+        "broker_core_test", "Sparse.EndThePartThatIsUsedForSomethingElse"),
+    Mutant(
         "chain", "a record's hash does not cover the record before it",
         "src/audit/log.cc",
         "record.chain = chain_.link(link.head,", "record.chain = chain_.link(link_.head,",
