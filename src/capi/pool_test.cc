@@ -243,7 +243,8 @@ TEST_F(Pools, WhatIsFreedWithoutAStreamComesBackWhenWorkUnderWayIsOver) {
   EXPECT_NE(allocate(kMiB, stream_), memory);
   EXPECT_FALSE(is_known(memory));
   gate.open();
-  EXPECT_EQ(aclrtSynchronizeStream(other_), ACL_SUCCESS);
+  // Of the device, which also waits until what waited for the work has ended.
+  EXPECT_EQ(aclrtSynchronizeDevice(), ACL_SUCCESS);
   EXPECT_EQ(allocate(kMiB, stream_), memory);
 }
 
