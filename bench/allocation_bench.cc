@@ -1,6 +1,8 @@
 // What does device memory cost, against the kernel and against a good malloc?
 //
-//   small pieces   aclrtMalloc(64) and (1024) against malloc of the same size
+//   small pieces   aclrtMalloc(64) and (1024) against malloc of the same size, and against mimalloc
+//                  where it is installed (libmimalloc2.0): both account for nothing, notice no
+//                  double free, and keep their books in memory that the program can write
 //   warm blocks    aclrtMalloc of the size that was just freed: what a program does that allocates
 //                  and frees in turn. It comes out of the reserve, with no call to anybody.
 //   cold blocks    sizes in turn, more of them than the reserve holds, so that each is a new file:
@@ -20,6 +22,8 @@
 
 #include "acl/acl.h"
 #include "bench/harness.h"
+
+#include <dlfcn.h>
 
 namespace {
 
@@ -43,6 +47,26 @@ void device_block(std::size_t size) {
   if (aclrtFree(memory) != ACL_SUCCESS) give_up("aclrtFree");
 }
 
+struct Mimalloc {
+  void* (*allocate)(std::size_t) = nullptr;
+  void (*free)(void*) = nullptr;
+
+  // Looked for when it is needed, so that nobody needs it to build. Its malloc stays its own.
+  static const Mimalloc& get() {
+    static const Mimalloc found = [] {
+      Mimalloc rival;
+      void* library = ::dlopen("libmimalloc.so.2", RTLD_NOW | RTLD_LOCAL);
+      if (library == nullptr) library = ::dlopen("libmimalloc.so.2.0", RTLD_NOW | RTLD_LOCAL);
+      if (library == nullptr) return rival;
+      rival.allocate = reinterpret_cast<void* (*)(std::size_t)>(::dlsym(library, "mi_malloc"));
+      rival.free = reinterpret_cast<void (*)(void*)>(::dlsym(library, "mi_free"));
+      return rival;
+    }();
+    return found;
+  }
+  bool there() const { return allocate != nullptr && free != nullptr; }
+};
+
 void small_pieces(hufu::bench::Suite& suite, std::size_t size) {
   const std::string floor = "malloc+free of " + std::to_string(size) + " bytes";
   suite.add(floor, 200'000, [size](std::size_t n) {
@@ -52,6 +76,19 @@ void small_pieces(hufu::bench::Suite& suite, std::size_t size) {
       std::free(memory);
     }
   });
+  if (Mimalloc::get().there()) {
+    suite.add(
+        "mimalloc of " + std::to_string(size) + " bytes", 200'000,
+        [size](std::size_t n) {
+          const Mimalloc rival = Mimalloc::get();
+          for (std::size_t i = 0; i < n; ++i) {
+            void* memory = rival.allocate(size);
+            keep(memory);
+            rival.free(memory);
+          }
+        },
+        floor);
+  }
   suite.add(
       "aclrtMalloc+aclrtFree of " + std::to_string(size) + " bytes", 100'000,
       [size](std::size_t n) {

@@ -53,12 +53,33 @@ enum class Errc : std::uint8_t {
   kNotRegistered,      // Host memory that is not.
 };
 
+// Copies as much as there is: a Result that holds a value is returned by many, and would else carry
+// the whole buffer of the error that it does not hold.
+class ErrorText {
+ public:
+  ErrorText() { chars_[0] = '\0'; }  // NOLINT(cppcoreguidelines-pro-type-member-init): see above.
+  ErrorText(const ErrorText& other) { *this = other; }  // NOLINT(*-member-init)
+  ErrorText& operator=(const ErrorText& other) {
+    if (this != &other) std::memcpy(data(), other.data(), std::strlen(other.data()) + 1);
+    return *this;
+  }
+  ~ErrorText() = default;
+
+  char* data() { return chars_.data(); }
+  const char* data() const { return chars_.data(); }
+  static constexpr std::size_t size() { return kSize; }
+
+ private:
+  static constexpr std::size_t kSize = 496;
+  std::array<char, kSize> chars_;  // Up to the first '\0'.
+};
+
 struct Error {
   Errc code = Errc::kSystem;
   Reason reason = Reason::kNone;
   int sys_errno = 0;
   std::int32_t task_code = 0;  // Of kTaskFailed: an aclError of the program's own.
-  std::array<char, 496> text{};
+  ErrorText text;
 
   std::string_view what() const { return {text.data(), std::strlen(text.data())}; }
 };
@@ -107,7 +128,8 @@ class [[nodiscard]] Result {
 template <>
 class [[nodiscard]] Result<void> {
  public:
-  Result() = default;
+  // Not "= default": then `return {}` would clear the whole of the error that is not there.
+  Result() {}  // NOLINT(modernize-use-equals-default)
   Result(Error error) : error_(error) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return !error_.has_value(); }

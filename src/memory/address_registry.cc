@@ -42,7 +42,7 @@ void AddressRegistry::Record::end() {
   life.store(life.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 
-bool AddressRegistry::Record::read(Region& region) const {
+inline bool AddressRegistry::Record::read(Region& region) const {
   const std::uint64_t before = life.load(std::memory_order_seq_cst);
   if (before % 2 == 0) return false;
   region.base = base.load(std::memory_order_acquire);
@@ -96,6 +96,7 @@ bool AddressRegistry::remove(std::uintptr_t base) {
 bool AddressRegistry::look_up(std::uintptr_t address, Region& region) const {
   if (address >> kAddressBits != 0) return false;
   const Cell* table = root_;
+#pragma GCC unroll 6
   for (const Level& level : kLevels) {
     const Cell& cell = table[level.index(address)];
     const Record* record = cell.record.load(std::memory_order_acquire);

@@ -209,12 +209,15 @@ Result<Retired> Heap::retire(const void* pointer) {
   return unknown(pointer);
 }
 
-Result<void> Heap::deallocate(const void* pointer) {
+Slab::RetiredPiece Heap::retire_piece(const void* pointer) {
   const std::uintptr_t address = address_of(pointer);
   const auto region = registry_.find(address);
-  if (region && region->kind == RegionKind::kSlab) {
-    return slabs_[static_cast<std::size_t>(region->device)]->deallocate(*region, address);
-  }
+  if (!region || region->kind != RegionKind::kSlab) return Slab::RetiredPiece();
+  return slabs_[static_cast<std::size_t>(region->device)]->retire_if_used(*region, address);
+}
+
+Result<void> Heap::deallocate(const void* pointer) {
+  if (retire_piece(pointer)) return {};
   const auto retired = retire(pointer);
   if (!retired) return retired.error();
   return {};
@@ -243,22 +246,24 @@ Result<Retired> Heap::retire_block(const Region& region) {
 
 std::optional<Region> Heap::describe(const void* pointer) const {
   const std::uintptr_t address = address_of(pointer);
-  auto region = registry_.find(address);
-  if (!region) return region;
-  if (region->kind == RegionKind::kPool) {
-    const auto span = SpanBooks::find(*region, address);
-    if (!span) return std::nullopt;
-    region->base += span->offset;
-    region->mapped = span->size;
-    region->reported = span->size;
-    return region;
+  auto region = registry_.find(address);  // Returned from one place only, so that nobody copies it.
+  if (region && region->kind == RegionKind::kSlab) {
+    if (const auto piece = Slab::find(*region, address)) {
+      region->base = piece->base;
+      region->mapped = piece->size;
+      region->reported = piece->size;
+    } else {
+      region.reset();
+    }
+  } else if (region && region->kind == RegionKind::kPool) {
+    if (const auto span = SpanBooks::find(*region, address)) {
+      region->base += span->offset;
+      region->mapped = span->size;
+      region->reported = span->size;
+    } else {
+      region.reset();
+    }
   }
-  if (region->kind != RegionKind::kSlab) return region;
-  const auto piece = Slab::find(*region, address);
-  if (!piece) return std::nullopt;
-  region->base = piece->base;
-  region->mapped = piece->size;
-  region->reported = piece->size;
   return region;
 }
 

@@ -105,10 +105,20 @@ class Heap {
 
   Result<void*> allocate(int device, const Plan& plan);
 
+  // A piece of the slab that the calling thread has at hand, or null. `size` is piece_size()'s.
+  void* piece_at_hand(int device, std::uint64_t size) {
+    return reinterpret_cast<void*>(
+        slabs_[static_cast<std::size_t>(device)]->allocate_from_cache(size));
+  }
+
   // `pointer` is the start of an allocation of this heap; for every call from now on it is nothing.
   // Memory that is somebody else's to end (an import) is an error too. kUnregistered is only for
   // addresses that were never this process's.
   Result<Retired> retire(const void* pointer);
+
+  // The same for a piece of the slab, which is what is freed most: none for anything else, and none
+  // where retire() would say why not.
+  Slab::RetiredPiece retire_piece(const void* pointer);
 
   // Both halves at once.
   Result<void> deallocate(const void* pointer);

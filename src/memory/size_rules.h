@@ -49,6 +49,16 @@ struct Plan {
 
 Result<Plan> plan_allocation(const Wish& wish, const Profile& profile = profiles().front());
 
+// The reported size if the plan would be a piece of the slab, by the policies that nearly everybody
+// uses; 0 if it is anything else, or if only plan_allocation() knows.
+inline std::uint64_t piece_size(const Wish& wish, const Profile& profile) {
+  constexpr std::uint32_t kFirstOrNormal = 2;  // Policies 0 and 2.
+  if (wish.size - 1 >= kSlabLimit || (wish.policy & ~kFirstOrNormal) != 0) return 0;
+  std::uint64_t size = (wish.size + 31) & ~std::uint64_t{31};
+  if (wish.call == AllocCall::kMalloc) size += profile.over_read;
+  return size < kSlabLimit && size <= profile.huge_above ? size : 0;
+}
+
 // The plan to try after `plan` ran out of memory: the same bytes on small pages.
 Plan on_small_pages(const Plan& plan);
 

@@ -92,6 +92,31 @@ TEST(SizeRules, OnlyAWishMayFallBack) {
   EXPECT_EQ(fallen.reported_size, wish->reported_size);
 }
 
+TEST(SizeRules, TheShortWayToAPieceAgreesWithThePlan) {
+  int pieces = 0;
+  for (const Profile& profile : profiles()) {
+    for (const AllocCall call : {AllocCall::kMalloc, AllocCall::kMallocAlign32}) {
+      for (std::uint32_t policy = 0; policy < 9; ++policy) {
+        for (std::uint64_t size = 0; size < 4200; ++size) {
+          const Wish wish{call, size, policy};
+          const auto plan = plan_allocation(wish, profile);
+          const std::uint64_t piece = piece_size(wish, profile);
+          if (piece == 0) {
+            // These two policies are never sent the long way for a piece.
+            ASSERT_FALSE((policy == 0 || policy == 2) && plan && plan->slab) << size;
+            continue;
+          }
+          ++pieces;
+          ASSERT_TRUE(plan && plan->slab) << size;
+          ASSERT_EQ(piece, plan->reported_size) << size;
+        }
+      }
+    }
+  }
+  EXPECT_GT(pieces, 0);
+  EXPECT_EQ(piece_size({AllocCall::kMalloc, ~std::uint64_t{0}, 0}, profiles().front()), 0U);
+}
+
 TEST(SizeRules, AnOverflowIsAnInvalidArgument) {
   constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
   for (const std::uint64_t size : {kMax, kMax - 31, kMax - 63, std::uint64_t{0}}) {

@@ -72,9 +72,13 @@ constexpr bool is_in_use(std::uint16_t state) { return state != kFree && state <
 
 constexpr std::size_t kBinSlots = 32;
 constexpr std::uint64_t kBinBytes = 16 * kKiB;
-constexpr std::size_t bin_limit(std::size_t size_class) {
-  return std::min<std::size_t>(kBinSlots, kBinBytes / kStrides[size_class]);
-}
+constexpr auto kBinLimits = [] {
+  std::array<std::uint8_t, kStrides.size()> limits{};
+  for (std::size_t i = 0; i < kStrides.size(); ++i)
+    limits[i] =
+        static_cast<std::uint8_t>(std::min<std::size_t>(kBinSlots, kBinBytes / kStrides[i]));
+  return limits;
+}();
 
 std::atomic<std::uint64_t> slabs_made{0};
 
@@ -142,11 +146,16 @@ pthread_key_t make_thread_key(void (*end)(void*)) {
 
 }  // namespace
 
-inline Slab::Cache& Slab::cache_of_thread() {
+inline Slab::Cache* Slab::cache_of_thread_if_any() const {
   for (auto* cache = static_cast<Cache*>(caches_of_thread); cache != nullptr; cache = cache->next) {
-    if (cache->number == number_) return *cache;
+    if (cache->number == number_) return cache;
   }
-  return make_cache_of_thread();
+  return nullptr;
+}
+
+inline Slab::Cache& Slab::cache_of_thread() {
+  Cache* cache = cache_of_thread_if_any();
+  return cache != nullptr ? *cache : make_cache_of_thread();
 }
 
 inline std::optional<Slab::Place> Slab::locate(const Region& chunk, std::uintptr_t address) {
@@ -156,10 +165,40 @@ inline std::optional<Slab::Place> Slab::locate(const Region& chunk, std::uintptr
   const std::uint64_t units = (offset - kFirstPiece) / kUnit;
   const std::size_t slot = (units * kInverses[books->size_class]) >> 32U;
   if (slot >= books->slots || !books->can_hold(slot)) return std::nullopt;
-  return Place{.slot = {.books = books,
-                        .index = static_cast<std::uint16_t>(slot),
-                        .life = static_cast<std::uint16_t>(chunk.id)},
+  return Place{.slot = slot_of(books, slot, chunk.id),
                .offset_in_slot = offset - offset_of(books->stride(), slot)};
+}
+
+inline std::optional<Slab::Slot> Slab::end_use(const Region& chunk, std::uintptr_t address,
+                                               std::uint16_t state) {
+  const auto place = locate(chunk, address);
+  if (!place || place->offset_in_slot != 0) return std::nullopt;
+  const Slot& slot = place->slot;
+  std::atomic<std::uint32_t>& word = slot.books->words[slot.index()];
+  std::uint32_t found = word.load(std::memory_order_relaxed);
+  if (life_of(found) != slot.life() || !is_in_use(state_of(found))) return std::nullopt;
+  // Of two threads that free it at once, one comes too late.
+  if (!word.compare_exchange_strong(found, word_of(slot.life(), state))) return std::nullopt;
+  return slot;
+}
+
+inline bool Slab::claim(const Slot& slot, std::uint64_t size) {
+  std::atomic<std::uint32_t>& word = slot.books->words[slot.index()];
+  const std::uint32_t used = word_of(slot.life(), static_cast<std::uint16_t>(size));
+  std::uint32_t expected = word_of(slot.life(), kFree);
+  return word.compare_exchange_strong(expected, used, std::memory_order_acq_rel) ||
+         claim_again(slot, size);
+}
+
+inline std::uintptr_t Slab::take(Bin& bin, std::size_t size_class, std::uint64_t size) {
+  while (bin.count != 0) {
+    const Slot slot = bin.slots[--bin.count];
+    if (!claim(slot, size)) continue;
+    // Ours now, so its chunk stays.
+    return slot.books->base.load(std::memory_order_relaxed) +
+           offset_of(kStrides[size_class], slot.index());
+  }
+  return 0;
 }
 
 Slab::Slab(int device, Reserve& reserve, AddressRegistry& registry, Usage& usage)
@@ -189,36 +228,21 @@ Result<std::uintptr_t> Slab::allocate(std::uint64_t size) {
 
 std::uintptr_t Slab::allocate_from_cache(std::uint64_t size) {
   const std::size_t size_class = class_of(size);
-  return take(cache_of_thread().bins[size_class], size_class, size);
+  Cache* cache = cache_of_thread_if_any();
+  return cache != nullptr ? take(cache->bins[size_class], size_class, size) : 0;
 }
 
-inline std::uintptr_t Slab::take(Bin& bin, std::size_t size_class, std::uint64_t size) {
-  while (bin.count != 0) {
-    const Slot slot = bin.slots[--bin.count];
-    if (!claim(slot, size)) continue;
-    // Ours now, so its chunk stays.
-    return slot.books->base.load(std::memory_order_relaxed) +
-           offset_of(kStrides[size_class], slot.index);
-  }
-  return 0;
-}
-
-bool Slab::claim(const Slot& slot, std::uint64_t size) {
-  std::atomic<std::uint32_t>& word = slot.books->words[slot.index];
-  const std::uint32_t used = word_of(slot.life, static_cast<std::uint16_t>(size));
-  std::uint32_t expected = word_of(slot.life, kFree);
-  if (word.compare_exchange_strong(expected, used, std::memory_order_acq_rel)) return true;
-  // Perhaps the chunk was about to end, and then did not: end_chunk() is all or nothing.
+// Perhaps the chunk was about to end, and then did not: end_chunk() is all or nothing.
+[[gnu::noinline, gnu::cold]] bool Slab::claim_again(const Slot& slot, std::uint64_t size) {
   const std::lock_guard lock(mutex_);
-  expected = word_of(slot.life, kFree);
-  return word.compare_exchange_strong(expected, used, std::memory_order_acq_rel);
+  std::uint32_t expected = word_of(slot.life(), kFree);
+  return slot.books->words[slot.index()].compare_exchange_strong(
+      expected, word_of(slot.life(), static_cast<std::uint16_t>(size)), std::memory_order_acq_rel);
 }
 
-Result<void> Slab::deallocate(const Region& chunk, std::uintptr_t address) {
-  const auto slot = end_use(chunk, address, kFree);
-  if (!slot) return why_not_in_use(chunk, address);
-  put(*slot);
-  return {};
+Slab::RetiredPiece Slab::retire_if_used(const Region& chunk, std::uintptr_t address) {
+  if (const auto slot = end_use(chunk, address, kRetired)) return RetiredPiece(this, *slot);
+  return RetiredPiece();
 }
 
 Result<Slab::RetiredPiece> Slab::retire(const Region& chunk, std::uintptr_t address) {
@@ -227,23 +251,32 @@ Result<Slab::RetiredPiece> Slab::retire(const Region& chunk, std::uintptr_t addr
   return RetiredPiece(this, *slot);
 }
 
-Slab::RetiredPiece::~RetiredPiece() {
-  if (slab_ == nullptr) return;
-  slot_.books->words[slot_.index].store(word_of(slot_.life, kFree), std::memory_order_release);
-  slab_->put(slot_);
+// A bin of this thread's with room for one more.
+[[gnu::noinline, gnu::cold]] Slab::Bin& Slab::make_room(std::size_t size_class) {
+  Bin& bin = cache_of_thread().bins[size_class];
+  const std::size_t limit = kBinLimits[size_class];
+  if (bin.count == limit) {
+    Blocks ending;
+    {
+      const std::lock_guard lock(mutex_);
+      drain(bin, limit / 2, ending);
+    }
+    keep(std::move(ending));
+  }
+  return bin;
 }
 
-std::optional<Slab::Slot> Slab::end_use(const Region& chunk, std::uintptr_t address,
-                                        std::uint16_t state) {
-  const auto place = locate(chunk, address);
-  if (!place || place->offset_in_slot != 0) return std::nullopt;
-  const Slot& slot = place->slot;
-  std::atomic<std::uint32_t>& word = slot.books->words[slot.index];
-  std::uint32_t found = word.load(std::memory_order_relaxed);
-  if (life_of(found) != slot.life || !is_in_use(state_of(found))) return std::nullopt;
-  // Of two threads that free it at once, one comes too late.
-  if (!word.compare_exchange_strong(found, word_of(slot.life, state))) return std::nullopt;
-  return slot;
+inline void Slab::put(const Slot& slot) {
+  const std::size_t size_class = slot.books->size_class;
+  Cache* cache = cache_of_thread_if_any();
+  Bin* bin = cache == nullptr ? nullptr : &cache->bins[size_class];
+  if (bin == nullptr || bin->count == kBinLimits[size_class]) bin = &make_room(size_class);
+  bin->slots[bin->count++] = slot;
+}
+
+void Slab::end(const Slot& slot) {
+  slot.books->words[slot.index()].store(word_of(slot.life(), kFree), std::memory_order_release);
+  put(slot);
 }
 
 Error Slab::why_not_in_use(const Region& chunk, std::uintptr_t address) {
@@ -256,9 +289,9 @@ Error Slab::why_not_in_use(const Region& chunk, std::uintptr_t address) {
   }
   const std::uint64_t offset = place->offset_in_slot;
   const std::uint32_t word =
-      place->slot.books->words[place->slot.index].load(std::memory_order_relaxed);
+      place->slot.books->words[place->slot.index()].load(std::memory_order_relaxed);
   const std::uint16_t size = state_of(word);
-  if (offset == 0 || life_of(word) != place->slot.life || !is_in_use(size)) {
+  if (offset == 0 || life_of(word) != place->slot.life() || !is_in_use(size)) {
     return fail(Errc::kInvalidValue, Reason::kNone,
                 "address {:#x} lies in a small piece that is free already; free it once", address);
   }
@@ -273,9 +306,9 @@ std::optional<Slab::Piece> Slab::find(const Region& chunk, std::uintptr_t addres
   const auto place = locate(chunk, address);
   if (!place) return std::nullopt;
   const Slot& slot = place->slot;
-  const std::uint32_t word = slot.books->words[slot.index].load(std::memory_order_seq_cst);
+  const std::uint32_t word = slot.books->words[slot.index()].load(std::memory_order_seq_cst);
   const std::uint16_t size = state_of(word);
-  if (life_of(word) != slot.life || !is_in_use(size)) return std::nullopt;
+  if (life_of(word) != slot.life() || !is_in_use(size)) return std::nullopt;
   if (place->offset_in_slot >= size) return std::nullopt;
   return Piece{.base = address - place->offset_in_slot, .size = size};
 }
@@ -324,9 +357,9 @@ Result<void> Slab::fill(Bin& bin, std::size_t size_class) {
   Books& books = *here.open.back();
   if (&books == here.idle) here.idle = nullptr;
   std::int64_t taken = 0;
-  const std::size_t half = std::max<std::size_t>(bin_limit(size_class) / 2, 1);
+  const std::size_t half = std::max<std::size_t>(std::size_t{kBinLimits[size_class]} / 2, 1);
   while (bin.count < half && !books.free.empty()) {
-    bin.slots[bin.count++] = {.books = &books, .index = books.free.back(), .life = books.life};
+    bin.slots[bin.count++] = slot_of(&books, books.free.back(), books.life);
     books.free.pop_back();
     ++books.away;
     ++taken;
@@ -334,21 +367,6 @@ Result<void> Slab::fill(Bin& bin, std::size_t size_class) {
   count_pieces(size_class, taken);
   if (books.free.empty()) close(books);
   return {};
-}
-
-void Slab::put(const Slot& slot) {
-  const std::size_t size_class = slot.books->size_class;
-  const std::size_t limit = bin_limit(size_class);
-  Bin& bin = cache_of_thread().bins[size_class];
-  if (bin.count == limit) {
-    Blocks ending;
-    {
-      const std::lock_guard lock(mutex_);
-      drain(bin, limit / 2, ending);
-    }
-    keep(std::move(ending));
-  }
-  bin.slots[bin.count++] = slot;
 }
 
 // The oldest go back to their chunks.
@@ -360,9 +378,9 @@ void Slab::drain(Bin& bin, std::size_t keep, Blocks& ending) {
   for (std::size_t i = 0; i < back; ++i) {
     const Slot& slot = bin.slots[i];
     Books& books = *slot.books;
-    if (!books.block || books.life != slot.life) continue;
+    if (!books.block || books.life != slot.life()) continue;
     if (books.free.empty()) open(books);
-    books.free.push_back(slot.index);
+    books.free.push_back(slot.index());
     ++returned;
     if (--books.away != 0) continue;
     // One stays, so that a program that frees and allocates in turn stays off the reserve.

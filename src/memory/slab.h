@@ -16,7 +16,7 @@
 //   word = the chunk's life | free, or the size in use, or retired, or gone
 //
 //   free ──allocate──▶ size ──retire──▶ retired ──end──▶ free         each one compare-and-swap,
-//    │ ▲                 └──────────deallocate──────────▶ free        by any thread, no lock
+//    │ ▲                                                              by any thread, no lock
 //    ▼ │ the chunk ends, its books begin another life
 //   gone
 //
@@ -63,42 +63,53 @@ class Slab {
 
   // `size` is the reported size, at most 4064.
   Result<std::uintptr_t> allocate(std::uint64_t size);
-  // The common case of it, which cannot fail for a reason: 0 when this thread has none at hand.
+  // The common case of it, which makes and throws nothing: 0 when this thread has none at hand.
   std::uintptr_t allocate_from_cache(std::uint64_t size);
 
  private:
   struct Books;
+  // The numbers share a word, so that whoever hands a slot on writes and reads it whole.
   struct Slot {
     Books* books;
-    std::uint16_t index;
-    std::uint16_t life;
+    std::uint64_t place;
+
+    std::uint16_t index() const { return static_cast<std::uint16_t>(place); }
+    std::uint16_t life() const { return static_cast<std::uint16_t>(place >> 16U); }
   };
+  static Slot slot_of(Books* books, std::size_t index, std::uint64_t life) {
+    return {.books = books, .place = index | (life & 0xffffU) << 16U};
+  }
 
  public:
-  // A piece that is nobody's any more and cannot be given out yet; its end makes it free.
+  // A piece that is nobody's any more and cannot be given out yet; its end makes it free. Or none.
   class RetiredPiece {
    public:
-    ~RetiredPiece();
+    RetiredPiece() = default;
+    ~RetiredPiece() {
+      if (slab_ != nullptr) slab_->end(slot_);
+    }
     RetiredPiece(RetiredPiece&& other) noexcept
         : slab_(std::exchange(other.slab_, nullptr)), slot_(other.slot_) {}
     RetiredPiece& operator=(RetiredPiece&&) = delete;
     RetiredPiece(const RetiredPiece&) = delete;
     RetiredPiece& operator=(const RetiredPiece&) = delete;
 
+    explicit operator bool() const { return slab_ != nullptr; }
     int device() const { return slab_->device_; }
 
    private:
     friend class Slab;
     RetiredPiece(Slab* slab, const Slot& slot) : slab_(slab), slot_(slot) {}
 
-    Slab* slab_;
-    Slot slot_;
+    Slab* slab_ = nullptr;
+    Slot slot_{};
   };
 
   // `chunk` is what the registry says (or said, a moment ago) of `address`. Anything but the start
   // of a piece in use is an error that says what it is instead.
   Result<RetiredPiece> retire(const Region& chunk, std::uintptr_t address);
-  Result<void> deallocate(const Region& chunk, std::uintptr_t address);
+  // None, without a reason, where retire() would refuse.
+  RetiredPiece retire_if_used(const Region& chunk, std::uintptr_t address);
 
   struct Piece {
     std::uintptr_t base = 0;
@@ -141,13 +152,17 @@ class Slab {
                                      std::uint16_t state);
   static Error why_not_in_use(const Region& chunk, std::uintptr_t address);
 
+  Cache* cache_of_thread_if_any() const;
   Cache& cache_of_thread();
   Cache& make_cache_of_thread();
   static void end_thread(void* caches);
   Result<void> fill(Bin& bin, std::size_t size_class);
   std::uintptr_t take(Bin& bin, std::size_t size_class, std::uint64_t size);
   bool claim(const Slot& slot, std::uint64_t size);
+  bool claim_again(const Slot& slot, std::uint64_t size);
+  void end(const Slot& slot);  // Of a retired piece.
   void put(const Slot& slot);
+  Bin& make_room(std::size_t size_class);
   void drain(Bin& bin, std::size_t keep, Blocks& ending);  // Of here on: under the mutex.
   Books* add_chunk(std::size_t size_class, Block block);
   bool end_chunk(Books& books, Blocks& ending);

@@ -8,17 +8,8 @@
 #include <utility>
 
 namespace hufu::runtime {
-namespace {
 
-// Trivial, so that it works while a thread's destructors run, and small: static TLS is scarce in a
-// library that is loaded late.
-struct Current {
-  const Contexts* owner;  // Another owner's, a parent's for one, is nobody's.
-  ContextId context;
-};
-[[gnu::tls_model("initial-exec")]] constinit thread_local Current current_of_thread{};
-
-}  // namespace
+[[gnu::tls_model("initial-exec")]] constinit thread_local CurrentContext current_context{};
 
 Contexts::Contexts(int devices, std::vector<int> visible)
     : primary_(static_cast<std::size_t>(devices)), visible_(std::move(visible)) {}
@@ -52,7 +43,7 @@ Result<ContextId> Contexts::set_device(int id) {
   Primary& primary = primary_[static_cast<std::size_t>(*device)];
   if (primary.references++ == 0) primary.life = ++lives_;
   const ContextId context{.device = *device, .life = primary.life};
-  current_of_thread = {.owner = this, .context = context};
+  current_context = {.owner = this, .context = context};
   return context;
 }
 
@@ -83,14 +74,6 @@ std::vector<ContextId> Contexts::reset_all() {
   }
   default_id_.reset();
   return ended;
-}
-
-ContextId Contexts::current_if_any() const {
-  const Current& mine = current_of_thread;
-  if (mine.owner != this) return {};
-  const Primary& primary = primary_[static_cast<std::size_t>(mine.context.device)];
-  if (primary.life.load(std::memory_order_acquire) != mine.context.life) return {};
-  return mine.context;
 }
 
 Result<ContextId> Contexts::current() {

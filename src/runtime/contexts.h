@@ -33,6 +33,17 @@ struct ContextId {
 
 enum class Reset : bool { kOneReference, kAllReferences };
 
+class Contexts;
+
+// The calling thread's context. Trivial, so that it works while a thread's destructors run, and
+// small: static TLS is scarce in a library that is loaded late. Here, so that to look costs no
+// call.
+struct CurrentContext {
+  const Contexts* owner;  // Another owner's, a parent's for one, is nobody's.
+  ContextId context;
+};
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local CurrentContext current_context;
+
 class Contexts {
  public:
   // `visible`: the device behind each id.
@@ -59,7 +70,13 @@ class Contexts {
   // The calling thread's.
   Result<ContextId> current();
   // The same, without the default device and without a reason: of life 0 when there is none.
-  ContextId current_if_any() const;
+  ContextId current_if_any() const {
+    const CurrentContext& mine = current_context;
+    if (mine.owner != this) return {};
+    const Primary& primary = primary_[static_cast<std::size_t>(mine.context.device)];
+    if (primary.life.load(std::memory_order_acquire) != mine.context.life) return {};
+    return mine.context;
+  }
 
   // A thread without a context gets this device's at first need (aclInit's default_device).
   Result<void> set_default_device(int id);

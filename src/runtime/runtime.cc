@@ -20,17 +20,11 @@
 #include "share/waiting.h"
 
 namespace hufu::runtime {
-namespace {
-
-// All zeros is the initial state of each of these (for glibc's mutex too), because zeros are what a
-// child finds here: a mutex that another thread of the parent held at the fork is free again.
-struct ProcessState {
-  std::mutex making;
-  std::atomic<Runtime*> runtime;
-  InitState init;
-};
 
 constinit std::atomic<ProcessState*> process_state_page{nullptr};
+
+namespace {
+
 // Not wiped: how the child's handler finds what its parent had.
 constinit std::atomic<Runtime*> latest_runtime{nullptr};
 
@@ -147,8 +141,6 @@ Result<Runtime*> Runtime::get() {
   return runtime->release();
 }
 
-Runtime* Runtime::get_if_any() { return process_state().runtime.load(std::memory_order_acquire); }
-
 void Runtime::abandon_parents_in_child() {
   Runtime* parents = latest_runtime.load();
   memory::Heap::forget_after_fork();
@@ -163,7 +155,17 @@ Result<memory::Region> Runtime::region_of(const void* pointer, std::uint64_t siz
   return heap_.unknown(pointer);
 }
 
+bool Runtime::deallocate_piece(const void* pointer) {
+  auto piece = heap_.retire_piece(pointer);
+  if (!piece) return false;
+  if (streams_.idle(piece.device())) return true;  // Looked at now, as below.
+  const auto work = streams_.under_way(piece.device());
+  deferred_.end_after(work, std::move(piece));
+  return true;
+}
+
 Result<void> Runtime::deallocate(const void* pointer) {
+  if (deallocate_piece(pointer)) return {};
   if (pools_.any()) {
     const auto address = reinterpret_cast<std::uintptr_t>(pointer);
     const auto region = heap_.registry().find(address);

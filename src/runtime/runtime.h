@@ -22,6 +22,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/result.h"
 #include "memory/heap.h"
@@ -44,13 +45,34 @@
 
 namespace hufu::runtime {
 
+class Runtime;
+
+// What aclInit counts. Fork starts over.
+struct InitState {
+  std::atomic<std::uint64_t> references;
+  std::atomic<std::uint64_t> configuration;  // A hash of it.
+};
+
+// What a process has one of, in a page that fork wipes. All zeros is the initial state of each of
+// these (for glibc's mutex too), because zeros are what a child finds here: a mutex that another
+// thread of the parent held at the fork is free again.
+struct ProcessState {
+  std::mutex making;
+  std::atomic<Runtime*> runtime;
+  InitState init;
+};
+extern constinit std::atomic<ProcessState*> process_state_page;  // Null before the first use.
+
 class Runtime {
  public:
   // The process's. The first call chooses and meets the broker; it fails, and may be repeated,
   // while that cannot be done.
   static Result<Runtime*> get();
   // Null before a get() has succeeded.
-  static Runtime* get_if_any();
+  static Runtime* get_if_any() {
+    const ProcessState* state = process_state_page.load(std::memory_order_acquire);
+    return state == nullptr ? nullptr : state->runtime.load(std::memory_order_acquire);
+  }
 
   ~Runtime() = default;  // For unique_ptr; never run.
   Runtime(const Runtime&) = delete;
@@ -87,6 +109,9 @@ class Runtime {
   Result<void> deallocate(const void* pointer);
   // The same in the order of a stream, where that makes a difference: for memory of a pool.
   Result<void> deallocate_on(const void* pointer, const On& on);
+  // The same for a piece of the slab: the short way for what is freed most. False for anything else
+  // and for what deallocate() would refuse.
+  bool deallocate_piece(const void* pointer);
   Result<void> close(const char* key);
   Result<void> unmap(void* pointer);
   static Result<void> deallocate_host(const void* pointer);
@@ -135,11 +160,6 @@ struct Here {
   static Result<Here> get();
 };
 
-// What aclInit counts. Fork starts over.
-struct InitState {
-  std::atomic<std::uint64_t> references;
-  std::atomic<std::uint64_t> configuration;  // A hash of it.
-};
 InitState& init_state();
 
 }  // namespace hufu::runtime

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <thread>
 
@@ -64,7 +65,7 @@ struct OwnWork {
   std::uint64_t of;  // Which Streams: a number, because another one may come to lie where it lay.
   std::vector<Queued> queued;
 };
-constinit thread_local OwnWork* own_work = nullptr;
+[[gnu::tls_model("initial-exec")]] constinit thread_local OwnWork* own_work = nullptr;
 
 void forget_own_work(void* mine) {
   own_work = nullptr;
@@ -279,22 +280,34 @@ Result<bool> Streams::idle(StreamHandle handle, const ContextId& context) {
   return true;
 }
 
+template <class Look>
+inline bool Streams::all_lines(std::optional<int> device, const Look& look) {
+  const std::size_t used = places_used_.load();
+  for (std::size_t i = 0; i < used; ++i) {
+    Stream* stream = places_[i].load();
+    const bool told = !device || stream->device.load() == *device || stream->crosses.load();
+    if (told && !look(*stream)) return false;
+  }
+  for (std::uint32_t left = lanes_taken_.load(); left != 0; left &= left - 1) {
+    if (!look(lanes_[static_cast<std::size_t>(std::countr_zero(left))])) return false;
+  }
+  return true;
+}
+
 std::vector<Stamp> Streams::under_way(std::optional<int> device) {
   std::vector<Stamp> stamps;
-  const auto look = [&](Progress& line) {
+  all_lines(device, [&](Progress& line) {
     // In this order: `done` never overtakes what `issued` was before.
     const std::uint64_t done = line.done.load();
     const std::uint64_t issued = line.issued.load();
     if (done != issued) stamps.push_back({.line = &line, .ticket = issued});
-  };
-  const std::size_t used = places_used_.load();
-  for (std::size_t i = 0; i < used; ++i) {
-    Stream* stream = places_[i].load();
-    if (!device || stream->device.load() == *device || stream->crosses.load()) look(*stream);
-  }
-  for (LaneLine& lane : lanes_)
-    look(lane);
+    return true;
+  });
   return stamps;
+}
+
+bool Streams::idle(int device) {
+  return all_lines(device, [](const Progress& line) { return line.idle(); });
 }
 
 // --- A thread's own order ------------------------------------------------------------------------
@@ -325,7 +338,11 @@ Progress& Streams::take_lane() {
   const auto hint = static_cast<std::size_t>(::pthread_self() >> 12U);
   while (true) {
     for (std::size_t i = 0; i < kLanes; ++i) {
-      Progress& lane = lanes_[(hint + i) % kLanes];
+      const std::size_t index = (hint + i) % kLanes;
+      const std::uint32_t bit = std::uint32_t{1} << index;
+      // Before the ticket, for who looks for tickets looks at this first.
+      if ((lanes_taken_.load() & bit) == 0) lanes_taken_.fetch_or(bit);
+      Progress& lane = lanes_[index];
       std::uint64_t last = lane.done.load();
       if (lane.issued.compare_exchange_strong(last, last + 1)) return lane;
     }

@@ -87,6 +87,8 @@ class Streams {
 
   // What is under way and could have been told of this device's memory, or of any memory.
   std::vector<Stamp> under_way(std::optional<int> device = {});
+  // Is nothing of that under way?
+  bool idle(int device);
 
   // A synchronous piece of work, for as long as it exists. Begins when what this thread has queued
   // is over.
@@ -109,6 +111,9 @@ class Streams {
   static constexpr std::size_t kLanes = 16;
   struct alignas(64) LaneLine : Progress {};
 
+  // Calls `look` with each line that could have been told, until it returns false.
+  template <class Look>
+  bool all_lines(std::optional<int> device, const Look& look);
   Stream* find(std::uintptr_t number) const;  // Null when it is no stream's.
   Result<Stream*> default_stream(const ContextId& context);
   Result<Stream*> take_place(const ContextId& context);
@@ -124,6 +129,7 @@ class Streams {
   std::array<std::atomic<Stream*>, kPlaces> places_{};
   std::atomic<std::size_t> places_used_{0};
   std::array<LaneLine, kLanes> lanes_;
+  std::atomic<std::uint32_t> lanes_taken_{0};  // A bit for each that ever was.
   Workers workers_;  // Last, so that it ends first: its threads touch the streams.
 };
 

@@ -27,7 +27,8 @@
 // The threads of this program copy over each other's bytes, as no program should. Whose turn it is
 // to write a program's memory is the program's business; everything else is ours and is watched.
 extern "C" const char* __tsan_default_suppressions() {
-  return "race:hufu::runtime::perform\nrace:hufu::runtime::copy\n";
+  return "race:hufu::runtime::perform\nrace:hufu::runtime::copy\n"
+         "race:hufu::runtime::fill\nrace:::combine<\n";
 }
 #endif
 
@@ -138,7 +139,19 @@ class Racer {
       }
       case Call::kCopy:
         if (some == nullptr) return ACL_SUCCESS;
-        switch (random_() % 3) {
+        switch (random_() % 8) {
+          case 3:
+            return aclrtMemcpy2dAsync(own_, 128, some, 128, 64, kBlock / 128,
+                                      ACL_MEMCPY_DEVICE_TO_DEVICE, stream_);
+          case 4:
+            return copy_pieces(some);
+          case 5:
+            return aclrtReduceAsync(own_, some, kBlock, ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX, ACL_INT8,
+                                    stream_, nullptr);
+          case 6:
+            return aclrtMemsetD32Async(some, kBlock, 7, kBlock / 4, stream_);
+          case 7:
+            return aclrtCmoAsync(some, kBlock, ACL_RT_CMO_TYPE_FLUSH, stream_);
           case 0:
             return aclrtMemcpy(own_, kBlock, some, kBlock, ACL_MEMCPY_DEVICE_TO_DEVICE);
           case 1:
@@ -156,6 +169,17 @@ class Racer {
       }
     }
     return ACL_ERROR_INTERNAL_ERROR;
+  }
+
+  aclError copy_pieces(void* from) {
+    std::array<void*, 2> to{own_, static_cast<char*>(own_) + kBlock / 2};
+    std::array<void*, 2> sources{from, static_cast<char*>(from) + kBlock / 2};
+    std::array<size_t, 2> sizes{kBlock / 2, kBlock / 2};
+    constexpr aclrtMemLocation kDevice{.id = 0, .type = ACL_MEM_LOCATION_TYPE_DEVICE};
+    aclrtMemcpyBatchAttr both{.dstLoc = kDevice, .srcLoc = kDevice, .rsv = {}};
+    size_t first = 0;
+    return aclrtMemcpyBatchAsyncV2(to.data(), sizes.data(), sources.data(), sizes.data(), to.size(),
+                                   &both, &first, 1, stream_);
   }
 
   std::array<Slot, kSlots>& slots_;
