@@ -112,6 +112,7 @@ class PhysicalMemory {
   // Both outlive this, and every Physical. The heap's reserve goes before memory is refused.
   PhysicalMemory(PageSource& source, Heap& heap, Hugetlb huge_pages)
       : source_(source), heap_(heap), huge_pages_(huge_pages) {}
+  ~PhysicalMemory() = default;
   PhysicalMemory(const PhysicalMemory&) = delete;
   PhysicalMemory& operator=(const PhysicalMemory&) = delete;
 

@@ -50,6 +50,7 @@ class Reservations {
 
   // Outlives this.
   explicit Reservations(AddressRegistry& registry) : registry_(registry) {}
+  ~Reservations() = default;
   Reservations(const Reservations&) = delete;
   Reservations& operator=(const Reservations&) = delete;
 
