@@ -134,7 +134,7 @@ Result<void> ParkedPages::show(std::byte* at, Touch touch) const {
     const int sys_errno = errno;
     // Where the kernel has come so far as to unmap what was there. It looks at the number of map
     // entries before, so this is for a kernel that has no memory at all.
-    ::mmap(at, length_, PROT_NONE, kNothingThere | MAP_FIXED_NOREPLACE, -1, 0);
+    static_cast<void>(::mmap(at, length_, PROT_NONE, kNothingThere | MAP_FIXED_NOREPLACE, -1, 0));
     return fail_mapping(sys_errno, "mapping physical memory", length_);
   }
   if (touch == Touch::kNothing) return {};
