@@ -381,7 +381,7 @@ class Histories : public testing::Test {
         close(1 - share.owner, share);
       shares_.pop_back();
     }
-    for (const std::size_t who : {0, 1}) {
+    for (const std::size_t who : {0U, 1U}) {
       while (!allocations_[who].empty())
         free_one(who);
     }
