@@ -14,7 +14,7 @@ function(hufu_install_rules)
   set(package share/cmake/Hufu)
   get_property(filters GLOBAL PROPERTY HUFU_FILTERS)
   install(DIRECTORY include/acl include/error_codes include/hufu DESTINATION include
-          FILES_MATCHING PATTERN "*.h")
+          FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
   install(TARGETS hufu EXPORT HufuTargets LIBRARY DESTINATION ${lib})
   install(TARGETS ${filters} LIBRARY DESTINATION ${lib})
   foreach(name IN LISTS filters)

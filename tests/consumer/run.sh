@@ -52,6 +52,13 @@ case $case in
       ./client
     done
     ;;
+  cxx)  # the C++ face, from each standard that it is for
+    for standard in 17 20; do
+      "$cxx" -std=c++$standard "${strict[@]}" -Wconversion -Wshadow "$here/objects.cc" -o objects \
+        -I"$prefix/include" -L"$prefix/lib64" -lhufu -Wl,-rpath,"$prefix/lib64"
+      ./objects
+    done
+    ;;
   find_package)
     cmake -S "$here/find_package" -B . -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
     cmake --build . >/dev/null
