@@ -55,7 +55,7 @@ enum class Errc : std::uint8_t {
 
 // Copies as much as there is: a Result that holds a value is returned by many, and would else carry
 // the whole buffer of the error that it does not hold.
-class ErrorText {
+class ErrorText {  // NOLINT(cppcoreguidelines-special-member-functions): to move is to copy.
  public:
   ErrorText() { chars_[0] = '\0'; }  // NOLINT(cppcoreguidelines-pro-type-member-init): see above.
   ErrorText(const ErrorText& other) { *this = other; }  // NOLINT(*-member-init)
@@ -129,7 +129,7 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   // Not "= default": then `return {}` would clear the whole of the error that is not there.
-  Result() {}  // NOLINT(modernize-use-equals-default)
+  Result() {}                             // NOLINT(modernize-use-equals-default)
   Result(Error error) : error_(error) {}  // NOLINT(google-explicit-constructor)
 
   bool has_value() const { return !error_.has_value(); }
