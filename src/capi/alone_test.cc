@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -493,6 +494,24 @@ TEST_F(Alone, MemoryCanBeFreedAfterFinalise) {
   EXPECT_EQ(aclrtFree(pointer), ACL_SUCCESS);
   EXPECT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // Theirs is the address space.
+TEST(ErrorTexts, AreThereEvenWhereMallocHasNothingMore) {
+  const auto without_memory = [] {
+    const rlimit none{};
+    ::setrlimit(RLIMIT_AS, &none);
+    for (size_t size = size_t{1} << 20U; size >= 16; size /= 2) {
+      while (std::malloc(size) != nullptr) {
+      }
+    }
+    const aclError code = aclrtMalloc(nullptr, 64, ACL_MEM_MALLOC_HUGE_FIRST);
+    const char* text = aclGetRecentErrMsg();
+    const bool said = text != nullptr && std::strstr(text, "devPtr") != nullptr;
+    std::_Exit(code == ACL_ERROR_INVALID_PARAM && said ? 0 : 1);
+  };
+  EXPECT_EXIT(std::thread(without_memory).join(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(DataTypes, HaveTheirSizes) {
   EXPECT_EQ(aclDataTypeSize(ACL_DT_UNDEFINED), 0U);

@@ -42,8 +42,10 @@ aclError answer(Body&& body, StrictCode strict = {}, const char* function = __bu
     const Result<void> result = body();
     return result ? ACL_SUCCESS : report(result.error(), strict, function);
   } catch (const std::bad_alloc&) {
-    return report(fail(Errc::kOutOfMemory, Reason::kMemory, "the process is out of memory"), strict,
-                  function);
+    return report(fail(Errc::kOutOfMemory, Reason::kMemory,
+                       "the process has no memory for its own books (malloc); free some, or raise "
+                       "`ulimit -v` or the limit of map entries, `sysctl vm.max_map_count`"),
+                  strict, function);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -25,12 +26,23 @@ struct ThreadErrors {
 // destructors run. The key's only purpose is to free it.
 constinit thread_local ThreadErrors* errors_of_thread = nullptr;
 
+// For one thread whose first error is that there is no memory, and which ought to be told so.
+constinit ThreadErrors reserve;
+constinit std::atomic<bool> reserve_is_taken = false;
+
+ThreadErrors* take_reserve() { return reserve_is_taken.exchange(true) ? nullptr : &reserve; }
+
 void free_errors(void* errors) {
   errors_of_thread = nullptr;
-  delete static_cast<ThreadErrors*>(errors);
+  if (errors != &reserve) {
+    delete static_cast<ThreadErrors*>(errors);
+    return;
+  }
+  reserve = {};
+  reserve_is_taken = false;
 }
 
-// Null when there is no memory: then a text is lost, the code is not.
+// Null when there is no memory at all: then a text is lost, the code is not.
 ThreadErrors* errors() {
   if (errors_of_thread != nullptr) return errors_of_thread;
   static const pthread_key_t key = [] {
@@ -39,6 +51,7 @@ ThreadErrors* errors() {
     return made;
   }();
   errors_of_thread = new (std::nothrow) ThreadErrors;
+  if (errors_of_thread == nullptr) errors_of_thread = take_reserve();
   ::pthread_setspecific(key, errors_of_thread);
   return errors_of_thread;
 }
