@@ -143,7 +143,7 @@ MUTANTS = (
         "src/os/memfd.cc",
         "if (errno == EAGAIN || errno == EBUSY) return true;",
         "if (errno == EAGAIN || errno == EBUSY) return false;",
-        "os_memfd_test", "Lease.*"),
+        "os_memfd_test", "*Lease.*"),
     Mutant(
         "sigio", "whoever opens a block during a probe ends the broker",
         "src/os/event_loop.cc",
