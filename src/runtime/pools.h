@@ -73,7 +73,7 @@ class Pools final : public Lender {
     share::Handles& handles;
   };
   explicit Pools(const Surroundings& around);
-  ~Pools() = default;
+  ~Pools() override = default;
   Pools(const Pools&) = delete;
   Pools& operator=(const Pools&) = delete;
 
