@@ -139,10 +139,13 @@ TEST(ParkedPages, AreNotInheritedByFork) {
 }
 
 TEST(ParkedPages, OfReservedHugePagesAreShownTwiceToo) {
-  if (huge_pages(PageSize::k2MiB).available == 0) GTEST_SKIP() << "the machine reserved none";
+  const auto none_left = [] { return huge_pages(PageSize::k2MiB).available == 0; };
+  if (none_left()) GTEST_SKIP() << "no reserved huge page: sysctl vm.nr_hugepages=64";
   auto file = make_memfd("test", kUnit, Backing::kHugetlb);
+  ASSERT_TRUE(file) << file.error().what();
   auto pages = ParkedPages::make(std::move(*file), Backing::kHugetlb, kUnit, PageSize::k2MiB);
-  if (!pages) GTEST_SKIP() << "somebody else took them";
+  if (!pages && none_left()) GTEST_SKIP() << "somebody else took the reserved huge pages meanwhile";
+  ASSERT_TRUE(pages) << pages.error().what();
   std::memset(pages->base(), 7, kUnit);
   ASSERT_TRUE(pages->hide());
   const auto space = ReservedSpace::make(2 * kUnit, PageSize::k2MiB);

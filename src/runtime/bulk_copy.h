@@ -4,7 +4,7 @@
 //
 // A copy that no cache can hold is slowed down by the caches: each line of the destination is read
 // before it is overwritten, and then pushes another line out. Streaming stores do neither. On
-// x86-64 that is 1.4 to 1.5 times the C library's bandwidth from some tens of MiB on
+// x86-64 that is 1.3 to 1.5 times the C library's bandwidth from some tens of MiB on
 // (bench/copy_bench); plain 16-byte stores, which every such processor has, reach what wider ones
 // and `rep movsb` do, so nothing is chosen by processor. Below, and on other processors, and for
 // overlapping ranges, it is the C library's memmove. Sets gain nothing: memset streams already.
